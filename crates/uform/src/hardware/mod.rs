@@ -1,0 +1,5 @@
+//! What this machine is: its CPU class, its cores, what the build can drive.
+
+pub mod cpu;
+
+pub use cpu::CpuClass;

@@ -1,0 +1,29 @@
+//! The engine of `uform`: text in, vectors out, on threads the caller placed.
+//!
+//! Two ideas carry it. An [`Executor`](executor::Executor) *runs*: it owns
+//! threads and the activation scratch, and knows in which order calls reach
+//! them. A [`Model`](model::Model) *owns*: weights, tokenizer and settings, read
+//! once from its files and never changed. Every verb takes one of each.
+//!
+//! From the ground up, where nothing reaches upwards:
+//!
+//! | floor | what it answers |
+//! | --- | --- |
+//! | [`error`] | every way a call can end |
+//! | [`hardware`] | what this machine is, and which class of kernels it runs |
+//! | [`placement`] | where the caller wants threads and bytes |
+//! | [`kernels`] | arithmetic on slices, one table of functions a CPU class |
+//! | [`executor`] | who runs, and who is next |
+//! | [`model`] | files to weights, texts to vectors |
+//!
+//! Threads, memory maps and files sit behind the `native` feature; everything
+//! else also compiles for WebAssembly.
+
+pub mod error;
+pub mod executor;
+pub mod hardware;
+pub mod kernels;
+pub mod model;
+pub mod placement;
+
+pub use error::{Error, Result, Status};
