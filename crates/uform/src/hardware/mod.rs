@@ -16,6 +16,8 @@ pub mod cores;
 pub mod cpu;
 mod features;
 pub mod gpu;
+#[cfg(feature = "native")]
+pub mod mapping;
 
 pub use cpu::CpuClass;
 pub use gpu::{GpuClass, GpuVendor};
