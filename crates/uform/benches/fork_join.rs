@@ -56,10 +56,6 @@ fn main() {
         "deferred round trip, spinning",
         sample(5_000, NONE, || deferred(&two)),
     );
-    row(
-        "fork-join, 2 threads, both must come, spinning",
-        in_one_call(&two, 300, PAUSE, meet),
-    );
 }
 
 /// A job that ends only when both lanes have come.

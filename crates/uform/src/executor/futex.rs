@@ -54,7 +54,7 @@ mod linux {
 
     /// The kernel keeps the sleepers.
     #[derive(Default)]
-    pub(super) struct Bed;
+    pub(super) struct Bed(());
 
     impl Bed {
         pub(super) fn sleep(&self, word: &AtomicU32, expected: u32) {
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn the_kernels_futex_loses_no_wake_up() {
-        let bed = linux::Bed;
+        let bed = linux::Bed::default();
         hands_over(|word, seen| bed.sleep(word, seen), |word| bed.wake(word, 1));
     }
 

@@ -20,19 +20,19 @@
 
 use super::futex::Futex;
 use super::pace::{JOIN_SPIN, Pace};
-use super::sync::{Ordering, Padded};
+use super::sync::Ordering;
 
 const CLOSED: u32 = 1 << 31;
 const LEADER_SLEEPS: u32 = 1 << 30;
 const INSIDE: u32 = LEADER_SLEEPS - 1;
 
 /// See the module.
-pub(super) struct Gate(Padded<Futex>);
+pub(super) struct Gate(Futex);
 
 impl Gate {
     /// A closed gate.
     pub(super) fn new() -> Self {
-        Gate(Padded(Futex::new(CLOSED)))
+        Gate(Futex::new(CLOSED))
     }
 
     /// Opens a gate that is closed and left by all. Who enters sees what was written before.

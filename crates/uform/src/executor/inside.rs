@@ -11,25 +11,33 @@ thread_local! {
     static EXECUTORS: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Reads or changes them; nothing once the thread is taking down its locals,
+/// when no call of ours is on it any more.
+fn with<R: Default>(look: impl FnOnce(&mut Vec<usize>) -> R) -> R {
+    EXECUTORS
+        .try_with(|executors| look(&mut executors.borrow_mut()))
+        .unwrap_or_default()
+}
+
 /// Takes the innermost one off, also when unwinding.
 struct Leave;
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        EXECUTORS.with_borrow_mut(|executors| executors.pop());
+        with(|executors| executors.pop());
     }
 }
 
 /// Runs `work` inside `executor`.
 pub(super) fn inside<R>(executor: usize, work: impl FnOnce() -> R) -> R {
-    EXECUTORS.with_borrow_mut(|executors| executors.push(executor));
+    with(|executors| executors.push(executor));
     let _leave = Leave;
     work()
 }
 
 /// Whether the current thread is inside `executor`.
 pub(super) fn is_inside(executor: usize) -> bool {
-    EXECUTORS.with_borrow(|executors| executors.contains(&executor))
+    with(|executors| executors.contains(&executor))
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! The stages of one forward pass follow each other within microseconds,
 //! and a thread asleep in the kernel takes some 60 µs to come back. So a
 //! thread first spins for a bounded while. With more threads than cores that would
-//! keep the very thread it waits for from running, so there it sleeps at once,
-//! and a spinning mood yields its core at every look.
+//! keep the very thread it waits for from running, so there it sleeps at once.
+//! A spinning mood has no bound, but past it offers its core between looks: alone
+//! that costs next to nothing, and otherwise it lets a caller's thread through.
 
 use std::hint;
 use std::thread;
@@ -52,21 +53,20 @@ impl Pace {
         if !roomy && self.mood.get() == Mood::Parked {
             return false;
         }
+        let limit = if roomy { limit } else { Duration::ZERO };
         let mut since = None;
         loop {
             for _ in 0..LOOKS {
-                if roomy {
-                    hint::spin_loop();
-                } else {
-                    thread::yield_now();
-                }
+                hint::spin_loop();
                 if ready() {
                     return true;
                 }
             }
-            let since = *since.get_or_insert_with(Instant::now);
-            if self.mood.get() == Mood::Parked && since.elapsed() >= limit {
-                return false;
+            if since.get_or_insert_with(Instant::now).elapsed() >= limit {
+                match self.mood.get() {
+                    Mood::Parked => return false,
+                    Mood::Spinning => thread::yield_now(),
+                }
             }
         }
     }

@@ -61,14 +61,19 @@ struct Job {
     tasks: usize,
 }
 
+/// The gate and the job behind it, on one cache line: who enters needs both.
+struct Entrance {
+    gate: Gate,
+    /// Written by the leader while the gate is closed and empty, read inside the gate.
+    job: UnsafeCell<Job>,
+}
+
 /// See the module.
 pub(super) struct Team {
     lanes: usize,
     pace: Arc<Pace>,
     bell: Bell,
-    gate: Gate,
-    /// Written by the leader while the gate is closed and empty, read inside the gate.
-    job: Padded<UnsafeCell<Job>>,
+    entrance: Padded<Entrance>,
     /// The next task nobody has claimed.
     next: Padded<AtomicUsize>,
     /// Whether some thread is leading a job.
@@ -79,7 +84,7 @@ pub(super) struct Team {
     stopping: AtomicBool,
 }
 
-// SAFETY: all fields but `job` are shared by design, and `job` is written only by the
+// SAFETY: all but `job` is shared by design, and `job` is written only by the
 // thread that holds `leading`, while no lane is inside the gate (see `run` and
 // `share`). The closure it points to is `Sync`.
 unsafe impl Sync for Team {}
@@ -93,11 +98,13 @@ impl Team {
             lanes,
             pace,
             bell: Bell::new(),
-            gate: Gate::new(),
-            job: Padded(UnsafeCell::new(Job {
-                body: &|_, _| {},
-                tasks: 0,
-            })),
+            entrance: Padded(Entrance {
+                gate: Gate::new(),
+                job: UnsafeCell::new(Job {
+                    body: &|_, _| {},
+                    tasks: 0,
+                }),
+            }),
             next: Padded(AtomicUsize::new(0)),
             leading: Padded(AtomicBool::new(false)),
             panicked: AtomicBool::new(false),
@@ -110,9 +117,9 @@ impl Team {
     pub(super) fn work(&self, lane: usize) {
         loop {
             let heard = self.bell.listen();
-            if self.gate.enter() {
+            if self.entrance.gate.enter() {
                 self.share(lane);
-                self.gate.leave();
+                self.entrance.gate.leave();
             }
             if self.stopping.load(Ordering::Relaxed) {
                 return;
@@ -137,7 +144,7 @@ impl Team {
     fn share(&self, lane: usize) {
         // SAFETY: the gate is open or this lane is counted inside it, so the
         // leader is within `run`: the job is written and not written again.
-        let Job { body, tasks } = unsafe { *self.job.get() };
+        let Job { body, tasks } = unsafe { *self.entrance.job.get() };
         // SAFETY: as above, the closure is alive until `run` returns.
         let body = unsafe { &*body };
         let shared = panic::catch_unwind(AssertUnwindSafe(|| {
@@ -196,12 +203,12 @@ impl ForkJoin for Team {
         };
         // SAFETY: this thread leads, and the gate was closed and left by all
         // at the end of the job before.
-        unsafe { *self.job.get() = Job { body, tasks } };
+        unsafe { *self.entrance.job.get() = Job { body, tasks } };
         self.next.store(0, Ordering::Relaxed);
-        self.gate.open();
+        self.entrance.gate.open();
         self.bell.ring(helpers as u32);
         self.share(0);
-        self.gate.close(&self.pace);
+        self.entrance.gate.close(&self.pace);
         if self.panicked.swap(false, Ordering::Relaxed)
             && let Some(payload) = lock(&self.panic).take()
         {

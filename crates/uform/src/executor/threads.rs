@@ -176,15 +176,8 @@ impl Threads {
         let complete = hired.is_ok();
         // Only `start` listens.
         drop(up.send(hired));
-        while complete {
-            let heard = self.bell.listen();
-            if core.turn() {
-                continue;
-            }
-            if core.is_over() {
-                break;
-            }
-            self.bell.wait(heard, &self.pace);
+        if complete {
+            self.take_calls(core);
         }
         self.team.stop();
         for worker in workers {
@@ -193,22 +186,36 @@ impl Threads {
         core.release_scratch();
     }
 
+    /// Runs deferred calls until the executor is closed and its last call is over.
+    fn take_calls(&self, core: &Core) {
+        loop {
+            let heard = self.bell.listen();
+            if core.turn() {
+                continue;
+            }
+            if core.is_over() {
+                return;
+            }
+            self.bell.wait(heard, &self.pace);
+        }
+    }
+
     /// Spawns the workers and waits until each of them runs.
     fn hire(&self, core: usize, workers: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
-        let (arrived, arrivals) = mpsc::channel();
+        let (arrived, arrivals) = mpsc::channel::<()>();
         for lane in 1..self.team.lanes() {
             let team = Arc::clone(&self.team);
             let arrived = arrived.clone();
             let worker = Builder::new()
                 .name(format!("uform-{lane}"))
                 .spawn(move || {
-                    drop(arrived.send(()));
+                    drop(arrived);
                     inside(core, || team.work(lane));
                 })?;
             workers.push(worker);
         }
         drop(arrived);
-        // Ends when the last sender is gone.
+        // Nothing is ever sent: this ends when every worker has dropped its sender.
         arrivals.into_iter().for_each(drop);
         Ok(())
     }

@@ -57,3 +57,75 @@ impl Threads {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Control, Executor, Mood};
+    use crate::placement::RamOptions;
+    use crate::{Result, Status};
+    use std::sync::{Arc, Mutex};
+
+    /// What ended so far: a number a call, with its status if it failed.
+    type Ends = Arc<Mutex<Vec<(u32, Option<Status>)>>>;
+
+    fn submit(executor: &Executor, ends: &Ends, number: u32) -> Arc<Control> {
+        let control = Arc::new(Control::new());
+        let ends = Arc::clone(ends);
+        executor.deferred(
+            Arc::clone(&control),
+            |hold| {
+                assert_eq!((hold.team.lanes(), hold.arenas.len()), (1, 1));
+                Ok(())
+            },
+            move |outcome: Result<()>| {
+                let status = outcome.err().map(|error| error.status());
+                ends.lock().unwrap().push((number, status));
+            },
+        );
+        control
+    }
+
+    #[test]
+    fn deferred_calls_run_a_turn_each_and_drain_and_free_run_the_rest() {
+        let options = RamOptions {
+            threads: Some(8),
+            ..RamOptions::default()
+        };
+        for executor in [Executor::for_ram(&options).unwrap(), Executor::inline()] {
+            let ends = Ends::default();
+            let ended = || ends.lock().unwrap().len();
+            assert_eq!(executor.threads(), 1);
+            let controls: Vec<_> = (0..5)
+                .map(|number| submit(&executor, &ends, number))
+                .collect();
+            assert_eq!((ended(), executor.outstanding()), (0, 5));
+            let refused = executor.immediate(&Control::new(), |_| Ok(()));
+            assert_eq!(refused.unwrap_err().status(), Status::Contended);
+            assert!(executor.turn());
+            controls[2].cancel();
+            assert_eq!(
+                *ends.lock().unwrap(),
+                [(0, None), (2, Some(Status::Aborted))]
+            );
+            executor.drain(Mood::Spinning).unwrap();
+            assert_eq!((ended(), executor.mood()), (5, Mood::Spinning));
+            assert!(!executor.turn());
+            executor.immediate(&Control::new(), |_| Ok(())).unwrap();
+            submit(&executor, &ends, 5);
+            executor.free();
+            submit(&executor, &ends, 6);
+            let last = ends.lock().unwrap()[5..].to_vec();
+            assert_eq!(last, [(5, None), (6, Some(Status::Freed))]);
+            assert!(executor.is_finished());
+        }
+    }
+
+    #[test]
+    fn a_forgotten_executor_aborts_what_nobody_will_run() {
+        let ends = Ends::default();
+        let executor = Executor::inline();
+        submit(&executor, &ends, 0);
+        drop(executor);
+        assert_eq!(*ends.lock().unwrap(), [(0, Some(Status::Aborted))]);
+    }
+}
