@@ -770,6 +770,18 @@ const ROWS: &[Row] = &[
         &["1048576 bytes"],
     ),
     (
+        "an added token that never ends",
+        |tiny| {
+            tiny.set(
+                TOKENIZER,
+                "/added_tokens/0/content",
+                json!("a".repeat(1 << 17)),
+            )
+        },
+        CorruptModel,
+        &["131072 bytes"],
+    ),
+    (
         "words of all memory",
         set!(
             TOKENIZER,
