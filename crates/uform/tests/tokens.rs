@@ -162,3 +162,22 @@ fn the_tokens_of_a_prompt_are_counted_without_the_one_that_ends_it() {
     assert_eq!(tokenizer.prompt_tokens("query: ").ok(), Some(3));
     assert_eq!(tokenizer.prompt_tokens("").ok(), Some(1));
 }
+
+/// Multilingual models of the BERT family come with a vocabulary of scored pieces.
+#[test]
+fn pieces_with_scores_are_a_vocabulary_too() {
+    let tokenizer = tiny(|tiny| {
+        tiny.edit("tokenizer.json", |file| {
+            file["added_tokens"] = json!([]);
+            file["normalizer"] = json!({ "type": "NFKC" });
+            file["pre_tokenizer"] =
+                json!({ "type": "Metaspace", "replacement": "▁", "add_prefix_space": true });
+            file["model"] = json!({ "type": "Unigram", "unk_id": 1, "vocab": [
+                ["<pad>", 0.0], ["<unk>", 0.0], ["<s>", 0.0], ["</s>", 0.0],
+                ["▁", -2.0], ["▁sea", -1.0], ["s", -3.0], ["▁se", -5.0], ["a", -6.0],
+            ] });
+        });
+    });
+    assert_eq!(encode(&tokenizer, "sea seas").1, [2, 5, 5, 6, 3]);
+    assert_eq!(encode(&tokenizer, "中").1, [2, 4, 1, 3]);
+}
