@@ -62,6 +62,7 @@ impl TokenizerFile {
         let mut rest = values(root, "model").map_err(invalid)?;
         let mut model = values(model, "vocab").map_err(invalid)?;
         check_words(place, &model)?;
+        check_added(place, &rest)?;
         model.insert("vocab".to_owned(), empty);
         rest.insert("model".to_owned(), model.into());
         let cut_left = rest
@@ -161,6 +162,21 @@ fn check_words(place: &str, model: &Map<String, Value>) -> Result<()> {
                 "{place}: model.{key} is {value}, expected a whole number up to {LONGEST_WORD}"
             )))
         }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses added tokens longer than the matcher's tables can say.
+fn check_added(place: &str, rest: &Map<String, Value>) -> Result<()> {
+    let added = rest.get("added_tokens").and_then(Value::as_array);
+    let texts = added
+        .into_iter()
+        .flatten()
+        .filter_map(|token| token["content"].as_str());
+    match texts.map(str::len).max() {
+        Some(longest) if longest > LONGEST_ENTRY => Err(Error::corrupt(format!(
+            "{place}: an added token of {longest} bytes; at most {LONGEST_ENTRY} are expected"
+        ))),
         _ => Ok(()),
     }
 }
