@@ -83,11 +83,11 @@ test("forgotten executors end their threads", async () => {
 test("a forgotten executor still runs what was submitted", async () => {
   const model = Model.loadRam(modelPath);
   const before = threads();
-  const calls = [];
-  for (let round = 0; round < 5; round++) {
+  const submit = () => {
     const executor = Executor.forRam({ threads: 1 });
-    for (const text of ["a", "b"]) calls.push(model.encodeText(text, { executor }));
-  }
+    return ["a", "b"].map((text) => model.encodeText(text, { executor }));
+  };
+  const calls = Array.from({ length: 5 }, submit).flat();
   collectGarbage();
   for (const found of await Promise.all(calls)) assert.equal(found.rows, 1);
   calls.length = 0;

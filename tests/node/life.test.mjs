@@ -33,7 +33,7 @@ const loadInFlight = `Model.open(path).catch(() => {});`;
 const forgottenInFlight = `
   const model = Model.loadRam(path);
   (() => model.encodeText(texts, { executor: Executor.forRam({ threads: 1 }) }).catch(() => {}))();
-  globalThis.gc?.();
+  gc();
 `;
 const endless = {
   "a call in flight": callInFlight,
@@ -75,11 +75,7 @@ const worker = (code, inMain = "") => `
   const start = () => new Worker(code, { eval: true });
   const ended = (worker) => new Promise((resolve) => worker.once("exit", resolve));
 `;
-const workers = {
-  ...alive,
-  ...endless,
-};
-for (const [name, code] of Object.entries(workers)) {
+for (const [name, code] of Object.entries({ ...alive, ...endless })) {
   if (name in alive) {
     scripts[`a worker alone ends with ${name}, twice`] = [
       `${worker(code)} (async () => {
@@ -118,10 +114,12 @@ for (const [name, code] of Object.entries(workers)) {
 
 for (const [name, [code, printed]] of Object.entries(scripts)) {
   test(name, { timeout: 60_000 }, async () => {
-    const child = spawn(process.execPath, ["-e", prelude + code], { cwd: root, timeout: 50_000 });
-    const [out, err] = ["", ""];
-    const output = { stdout: out, stderr: err };
-    for (const name of ["stdout", "stderr"]) {
+    const child = spawn(process.execPath, ["--expose-gc", "-e", prelude + code], {
+      cwd: root,
+      timeout: 50_000,
+    });
+    const output = { stdout: "", stderr: "" };
+    for (const name of Object.keys(output)) {
       child[name].setEncoding("utf8").on("data", (chunk) => (output[name] += chunk));
     }
     const [exit, signal] = await new Promise((resolve) =>
