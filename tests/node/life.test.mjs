@@ -68,9 +68,16 @@ for (const [name, code] of Object.entries({ ...alive, ...endless })) {
   scripts[`process.exit at once with ${name}`] = [`${code} process.exit();`, ""];
 }
 
-/** A worker that runs the code; the main thread only uses the addon where told. */
+/**
+ * A worker that runs the code; the main thread only uses the addon where told. `left` counts the
+ * threads of ours: a worker that has ended may leave none.
+ */
 const worker = (code, inMain = "") => `
   ${inMain}
+  const { readFileSync, readdirSync } = require("node:fs");
+  const name = (thread) => readFileSync("/proc/self/task/" + thread + "/comm", "utf8");
+  const left = () =>
+    readdirSync("/proc/self/task").filter((thread) => name(thread).startsWith("uform")).length;
   const code = ${JSON.stringify(prelude + code)};
   const start = () => new Worker(code, { eval: true });
   const ended = (worker) => new Promise((resolve) => worker.once("exit", resolve));
@@ -79,9 +86,9 @@ for (const [name, code] of Object.entries({ ...alive, ...endless })) {
   if (name in alive) {
     scripts[`a worker alone ends with ${name}, twice`] = [
       `${worker(code)} (async () => {
-        for (const round of [1, 2]) console.log(await ended(start()));
+        for (const round of [1, 2]) console.log(await ended(start()), left());
       })();`,
-      "0\n0",
+      "0 0\n0 0",
     ];
   }
   scripts[`a worker alone is terminated with ${name}, and another follows`] = [
@@ -91,16 +98,17 @@ for (const [name, code] of Object.entries({ ...alive, ...endless })) {
         await new Promise((resolve) => worker.once("message", resolve));
         await new Promise(soon);
         await worker.terminate();
+        console.log(left());
       }
-      console.log("over");
     })();`,
-    "over",
+    "0\n0",
   ];
   scripts[`a worker throws with ${name}`] = [
     `${worker(`${code} soon(() => { throw new Error("on purpose"); });`)}
     const failing = start();
-    failing.on("error", (error) => console.log(error.message));`,
-    "on purpose",
+    failing.on("error", (error) => console.log(error.message));
+    failing.on("exit", () => console.log(left()));`,
+    "on purpose\n0",
   ];
   scripts[`main and workers side by side with ${name}`] = [
     `${worker(`${code} soon(() => process.exit());`, `const mine = Model.loadRam(path);`)}
