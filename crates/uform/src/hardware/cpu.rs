@@ -11,3 +11,14 @@ pub enum CpuClass {
     /// AVX-512 foundation tier.
     IntelSkylake = 4,
 }
+
+impl CpuClass {
+    /// The class whose kernels serve when this one has none of its own.
+    pub const fn falls_to(self) -> Option<CpuClass> {
+        match self {
+            CpuClass::Serial => None,
+            CpuClass::IntelHaswell => Some(CpuClass::Serial),
+            CpuClass::IntelSkylake => Some(CpuClass::IntelHaswell),
+        }
+    }
+}
