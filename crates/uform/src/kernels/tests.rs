@@ -197,7 +197,7 @@ fn linear_is_right_and_does_not_depend_on_the_batch() {
                         curve(activation, sum) + f64::from(residual[at])
                     })
                     .collect();
-                assert_close(&whole, &truth, 3e-6, &what);
+                assert_close(&whole, &truth, 5e-7 * (inputs as f64).sqrt(), &what);
                 for row in 0..most {
                     let alone = run(&Solo, row, row + 1, activation);
                     assert_same_bits(&alone, &whole[row * outputs..][..outputs], &what);
@@ -279,6 +279,12 @@ fn curves_keep_their_stated_errors() {
     ];
     let x: Vec<f32> = dense.chain(small).chain(large).collect();
     for kernels in Kernels::here() {
+        // Multiply and add round apart.
+        let apart = if kernels.class() == CpuClass::Serial {
+            2.0
+        } else {
+            1.0
+        };
         for activation in ACTIVATIONS {
             let found = apply(kernels, activation, &x);
             for (x, found) in x.iter().zip(found) {
@@ -287,14 +293,13 @@ fn curves_keep_their_stated_errors() {
                 let size = truth.abs();
                 let allowed = match activation {
                     Activation::Identity | Activation::Relu => 0.0,
-                    Activation::Gelu if *x > 0.0 => 3e-7 * size,
-                    Activation::Gelu if kernels.class() == CpuClass::Serial => 8e-7,
-                    Activation::Gelu => 4e-7,
+                    Activation::Gelu if *x > 0.0 => apart * 3e-7 * size,
+                    Activation::Gelu => apart * 4e-7,
                     // z is rounded before it is an exponent, which costs its size times 1e-7.
                     Activation::GeluTanh if *x > 0.0 => 3e-7 * size,
                     Activation::GeluTanh => 2e-7 + 3e-7 * size,
                     Activation::Tanh => 2.5e-7 * size,
-                    Activation::Silu => 3e-7 * size + 1e-30,
+                    Activation::Silu => 3e-7 * size + 2e-8,
                 };
                 assert!(
                     off <= allowed,
@@ -460,7 +465,7 @@ fn attention_is_right_and_does_not_depend_on_the_batch() {
             let tokens: usize = ragged.iter().sum();
             let qkv: Vec<_> = numbers(tokens * 3 * hidden, 7)
                 .iter()
-                .map(|x| 4.0 * x)
+                .map(|x| 2.0 * x)
                 .collect();
             let run = |team: &dyn ForkJoin, qkv: &[f32], lengths: &[usize]| {
                 let longest = lengths.iter().copied().max().unwrap();
@@ -479,7 +484,7 @@ fn attention_is_right_and_does_not_depend_on_the_batch() {
                 let alone = run(&Solo, text, &[length]);
                 assert_same_bits(&alone, found, &what);
                 assert_same_bits(&run(&Threads(7), text, &[length]), found, &what);
-                assert_close(found, &attention_f64(text, length, heads), 2e-6, &what);
+                assert_close(found, &attention_f64(text, length, heads), 1e-5, &what);
                 first += length;
             }
             for lanes in [2, 3] {
