@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use super::Kernels;
 use super::attention::{Attention, Piece};
 use super::linear::{Activation, Linear};
 use super::math::{
@@ -13,18 +14,15 @@ use super::math::{
     LN_2_LOW, LOG2_E, ROUNDER,
 };
 use super::rows::{Embedded, Norm, Normed};
-use super::{Kernels, share};
 use crate::hardware::CpuClass;
 
-/// Rows that share one reading of a panel.
-const ROWS: usize = 4;
 /// Outputs whose sums are kept side by side.
-const COLUMNS: usize = 8;
+const COLUMNS: usize = 16;
 
 pub(super) static KERNELS: Kernels = Kernels {
     class: CpuClass::Serial,
     runs_here: || true,
-    tile_rows: ROWS,
+    tile_rows: 1,
     panel_columns: COLUMNS,
     linear,
     layer_norm,
@@ -44,79 +42,60 @@ fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
 }
 
 /// # Safety
-/// As for [`super::linear::piece`].
-unsafe fn linear(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
-    let count = layer.count();
-    let all_tiles = count.div_ceil(ROWS);
+/// As for [`super::linear::piece`]; a tile is one row.
+unsafe fn linear(layer: &Linear<'_>, rows: Range<usize>, panels: Range<usize>) {
     for panel in panels {
-        for tile in tiles.clone() {
-            let rows = share(count, all_tiles, tile);
+        for row in rows.clone() {
             // SAFETY: handed on to the caller.
-            unsafe {
-                match rows.len() {
-                    1 => linear_tile::<1>(layer, rows.start, panel),
-                    2 => linear_tile::<2>(layer, rows.start, panel),
-                    3 => linear_tile::<3>(layer, rows.start, panel),
-                    _ => linear_tile::<ROWS>(layer, rows.start, panel),
-                }
-            }
+            unsafe { linear_row(layer, row, panel) };
         }
     }
 }
 
-/// `N` rows from `first` on by one panel.
+/// One row by one panel.
 ///
 /// # Safety
-/// The slices fit each other, and nobody else touches this tile of `out`.
-unsafe fn linear_tile<const N: usize>(layer: &Linear<'_>, first: usize, panel: usize) {
+/// The slices fit each other, and nobody else touches this part of `out`.
+unsafe fn linear_row(layer: &Linear<'_>, row: usize, panel: usize) {
     let (inputs, outputs) = (layer.weight.inputs(), layer.weight.outputs());
-    let rows: [&[f32]; N] =
-        std::array::from_fn(|row| &layer.rows[(first + row) * inputs..][..inputs]);
-    let mut sums = [[0.0; COLUMNS]; N];
+    let mut sums = [0.0; COLUMNS];
     let (weights, _) = layer.weight.panel(panel).as_chunks::<COLUMNS>();
-    for (k, weights) in weights.iter().enumerate() {
-        for (sums, row) in sums.iter_mut().zip(rows) {
-            for (sum, weight) in sums.iter_mut().zip(weights) {
-                *sum = multiply_add(row[k], *weight, *sum);
-            }
+    for (factor, weights) in layer.rows[row * inputs..].iter().zip(weights) {
+        for (sum, weight) in sums.iter_mut().zip(weights) {
+            *sum = multiply_add(*factor, *weight, *sum);
         }
     }
 
     let column = panel * COLUMNS;
     let columns = COLUMNS.min(outputs - column);
-    for (row, sums) in sums.iter_mut().enumerate() {
-        let at = (first + row) * outputs + column;
-        let values = &mut sums[..columns];
-        if let Some(bias) = layer.epilogue.bias {
-            add(values, &bias[column..][..columns]);
-        }
-        activate(layer.epilogue.activation, values);
-        if let Some(residual) = layer.epilogue.residual {
-            add(values, &residual[at..][..columns]);
-        }
-        // SAFETY: these elements of `out` are this tile's.
-        let out = unsafe { std::slice::from_raw_parts_mut(layer.out.at(at), columns) };
-        out.copy_from_slice(values);
+    let at = row * outputs + column;
+    if let Some(bias) = layer.epilogue.bias {
+        add(&mut sums, &bias[column..][..columns]);
     }
+    activate(layer.epilogue.activation, &mut sums);
+    if let Some(residual) = layer.epilogue.residual {
+        add(&mut sums, &residual[at..][..columns]);
+    }
+    // SAFETY: these elements of `out` are this task's.
+    let out = unsafe { std::slice::from_raw_parts_mut(layer.out.at(at), columns) };
+    out.copy_from_slice(&sums[..columns]);
 }
 
+/// Adds as many as `more` has.
 fn add(values: &mut [f32], more: &[f32]) {
     for (value, more) in values.iter_mut().zip(more) {
         *value += more;
     }
 }
 
-fn activate(activation: Activation, values: &mut [f32]) {
-    let curve = match activation {
-        Activation::Identity => return,
-        Activation::Gelu => gelu,
-        Activation::GeluTanh => gelu_tanh,
-        Activation::Relu => relu,
-        Activation::Tanh => tanh,
-        Activation::Silu => silu,
-    };
-    for value in values {
-        *value = curve(*value);
+fn activate(activation: Activation, values: &mut [f32; COLUMNS]) {
+    match activation {
+        Activation::Identity => {}
+        Activation::Gelu => *values = values.map(gelu),
+        Activation::GeluTanh => *values = values.map(gelu_tanh),
+        Activation::Relu => *values = values.map(relu),
+        Activation::Tanh => *values = values.map(tanh),
+        Activation::Silu => *values = values.map(silu),
     }
 }
 
@@ -236,7 +215,7 @@ fn attention_scratch(longest: usize, head_size: usize) -> usize {
 }
 
 /// # Safety
-/// As for [`super::attention::piece`].
+/// As for [`super::attention::piece`]; a tile is one query.
 unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
     if piece.tiles.is_empty() {
         return;
@@ -244,9 +223,6 @@ unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
     let (hidden, length) = (job.hidden, piece.length);
     let head_size = hidden / job.heads;
     let scale = 1.0 / (head_size as f32).sqrt();
-    let tiles = length.div_ceil(ROWS);
-    let queries =
-        share(length, tiles, piece.tiles.start).start..share(length, tiles, piece.tiles.end).start;
     // SAFETY: the caller keeps this much scratch for this lane.
     let scratch =
         unsafe { std::slice::from_raw_parts_mut(scratch, attention_scratch(length, head_size)) };
@@ -262,7 +238,7 @@ unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
                 keys[column * length + token] = *value;
             }
         }
-        for query in queries.clone() {
+        for query in piece.tiles.clone() {
             scores.fill(0.0);
             for (factor, keys) in part(query, 0, head).iter().zip(keys.chunks_exact(length)) {
                 for (score, key) in scores.iter_mut().zip(keys) {
