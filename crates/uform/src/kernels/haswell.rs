@@ -1,4 +1,4 @@
-//! `intel-haswell`: AVX2 and FMA. 16 registers of 8 lanes: tiles of 4 rows by 3 vectors.
+//! `intel-haswell`: AVX2 and FMA. 16 registers of 8 lanes: tiles of 6 rows by 2 vectors.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -85,12 +85,16 @@ unsafe fn leading(count: usize) -> __m256i {
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for V8 {
     const LANES: usize = 8;
-    const TILE_ROWS: usize = 4;
-    const TILE_VECTORS: usize = 3;
+    const TILE_ROWS: usize = 6;
+    const TILE_VECTORS: usize = 2;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         unsafe { V8(_mm256_set1_ps(value)) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(from: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
     }
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {

@@ -24,6 +24,8 @@ pub(super) trait Simd: Copy {
 
     /// `value` in every lane.
     unsafe fn splat(value: f32) -> Self;
+    /// Asks for a cache line, at any address.
+    unsafe fn prefetch(from: *const f32);
     /// Reads `LANES` elements.
     unsafe fn load(from: *const f32) -> Self;
     /// Reads `count` elements, at most `LANES`; the other lanes are zero.

@@ -93,6 +93,10 @@ impl Simd for V16 {
         unsafe { V16(_mm512_set1_ps(value)) }
     }
     #[inline(always)]
+    unsafe fn prefetch(from: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+    }
+    #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
         unsafe { V16(_mm512_loadu_ps(from)) }
     }
