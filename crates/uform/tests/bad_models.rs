@@ -5,11 +5,12 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::tiny::{HIDDEN, Tiny, raw_safetensors, safetensors, shapes};
+use common::tiny::{HIDDEN, Tiny, raw_safetensors, safetensors};
 use serde_json::{Value, json};
 use uform::{
     Result, Status,
-    model::{files::Memory, parts::Parts},
+    executor::Executor,
+    model::{Model, ModelOptions, files::Memory, opened::Opened},
 };
 
 use Status::{CorruptModel, NotFound, Unsupported};
@@ -23,15 +24,9 @@ const TOKENIZER: &str = "tokenizer.json";
 const PROMPTS: &str = "config_sentence_transformers.json";
 
 /// Reads all there is to read of a model.
-fn load(tiny: &Tiny) -> Result<Parts> {
-    let parts = Parts::open(&Memory::new(tiny.files.clone()))?;
-    for (name, shape) in shapes() {
-        parts.weights.tensor(&name, &shape)?;
-    }
-    for (layer, weights) in parts.settings.dense.iter().zip(&parts.dense) {
-        weights.tensor("linear.weight", &[layer.out_features, layer.in_features])?;
-    }
-    Ok(parts)
+fn load(tiny: &Tiny) -> Result<Model> {
+    let source = Memory::new(tiny.files.clone());
+    Model::load_from(&source, &ModelOptions::default(), &Executor::inline())
 }
 
 /// A way to damage a model, the status that is due, and words that must be in the message.
@@ -855,14 +850,16 @@ fn each_fault_is_its_own_error_at_once() {
 /// Ways for a model to differ that are no faults.
 #[test]
 fn layouts_in_the_wild_load() {
-    type Good = (&'static str, fn(&mut Tiny), fn(&Parts) -> bool);
+    type Good = (&'static str, fn(&mut Tiny), fn(&Opened) -> bool);
     let rows: &[Good] = &[
         (
             "as it is",
             |_| {},
-            |parts| parts.settings.normalize && parts.settings.tokens.limit == 16,
+            |opened| opened.settings.normalize && opened.settings.tokens.limit == 16,
         ),
-        ("in shards", Tiny::shard, |parts| parts.weights.bytes() > 0),
+        ("in shards", Tiny::shard, |opened| {
+            opened.weights.bytes() > 0
+        }),
         (
             "under a prefix",
             |tiny| {
@@ -872,7 +869,7 @@ fn layouts_in_the_wild_load() {
                         .for_each(|tensor| tensor.name.insert_str(0, "0.auto_model."))
                 })
             },
-            |parts| parts.weights.prefix() == "0.auto_model.",
+            |opened| opened.weights.prefix() == "0.auto_model.",
         ),
         (
             "with a head",
@@ -884,7 +881,7 @@ fn layouts_in_the_wild_load() {
                         .for_each(|tensor| tensor.name.insert_str(0, "bert."))
                 })
             },
-            |parts| parts.weights.contains("embeddings.LayerNorm.bias"),
+            |opened| opened.weights.contains("embeddings.LayerNorm.bias"),
         ),
         (
             "with the names of old",
@@ -903,8 +900,8 @@ fn layouts_in_the_wild_load() {
         (
             "in half precision",
             |tiny| tiny.write_tensors(|tensors| tensors.iter_mut().for_each(halve)),
-            |parts| {
-                let norm = parts
+            |opened| {
+                let norm = opened
                     .weights
                     .tensor("embeddings.LayerNorm.weight", &[HIDDEN]);
                 norm.is_ok_and(|norm| norm.iter().all(|scale| (0.75..1.25).contains(scale)))
@@ -913,8 +910,8 @@ fn layouts_in_the_wild_load() {
         (
             "in bf16",
             |tiny| tiny.write_tensors(|tensors| tensors.iter_mut().for_each(to_bf16)),
-            |parts| {
-                let norm = parts
+            |opened| {
+                let norm = opened
                     .weights
                     .tensor("embeddings.LayerNorm.weight", &[HIDDEN]);
                 norm.is_ok_and(|norm| norm.iter().all(|scale| (0.75..1.25).contains(scale)))
@@ -923,17 +920,17 @@ fn layouts_in_the_wild_load() {
         (
             "without modules",
             |tiny| tiny.remove(MODULES),
-            |parts| parts.settings.pooling.is_none() && !parts.settings.normalize,
+            |opened| opened.settings.pooling.is_none() && !opened.settings.normalize,
         ),
         (
             "without a limit",
             |tiny| tiny.remove("sentence_bert_config.json"),
-            |parts| parts.tokenizer.limit() == 32,
+            |opened| opened.settings.tokens.limit == 32,
         ),
         (
             "with a limit above the positions",
             set!("sentence_bert_config.json", "/max_seq_length", 4096),
-            |parts| parts.tokenizer.limit() == 32,
+            |opened| opened.settings.tokens.limit == 32,
         ),
         (
             "with the tokenizer's limit",
@@ -941,12 +938,12 @@ fn layouts_in_the_wild_load() {
                 tiny.remove("sentence_bert_config.json");
                 tiny.set("tokenizer_config.json", "/model_max_length", json!(9))
             },
-            |parts| parts.tokenizer.limit() == 9,
+            |opened| opened.settings.tokens.limit == 9,
         ),
         (
             "with a dense head",
             |tiny| tiny.add_dense(4),
-            |parts| parts.settings.dense[0].out_features == 4,
+            |opened| opened.settings.dense[0].out_features == 4,
         ),
         (
             "in the spelling of newer versions",
@@ -968,12 +965,12 @@ fn layouts_in_the_wild_load() {
                 );
                 tiny.put(POOLING, json!({ "embedding_dimension": 8, "pooling_mode": "lasttoken", "include_prompt": false }).to_string());
             },
-            |parts| {
-                parts
+            |opened| {
+                opened
                     .settings
                     .pooling
                     .is_some_and(|pooling| pooling.word() == "last")
-                    && !parts.settings.include_prompt
+                    && !opened.settings.include_prompt
             },
         ),
         (
@@ -985,25 +982,25 @@ fn layouts_in_the_wild_load() {
                     tiny.put(&format!("0_Transformer/{name}"), file);
                 }
             },
-            |parts| parts.settings.transformer == "0_Transformer" && parts.tokenizer.limit() == 16,
+            |opened| {
+                opened.settings.transformer == "0_Transformer" && opened.settings.tokens.limit == 16
+            },
         ),
         (
             "with a default prompt",
             set!(PROMPTS, "/default_prompt_name", "query"),
-            |parts| {
-                parts.settings.prompts.default.as_deref() == Some("query")
-                    && parts
-                        .tokenizer
-                        .prompt_tokens("query: ")
-                        .is_ok_and(|count| count == 3)
+            |opened| {
+                opened.settings.prompts.default.as_deref() == Some("query")
+                    && opened.settings.prompts.named["query"] == "query: "
             },
         ),
     ];
     for (name, change, holds) in rows {
         let mut tiny = Tiny::new();
         change(&mut tiny);
-        match load(&tiny) {
-            Ok(parts) => assert!(holds(&parts), "{name}"),
+        let source = Memory::new(tiny.files.clone());
+        match load(&tiny).and_then(|_| Opened::open(&source)) {
+            Ok(opened) => assert!(holds(&opened), "{name}"),
             Err(error) => panic!("{name}: {error}"),
         }
     }

@@ -5,33 +5,30 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::tiny::{Tiny, shapes};
+use common::tiny::Tiny;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use uform::{
     Status,
-    model::{files::Memory, parts::Parts},
+    executor::Executor,
+    model::{EncodeOptions, Model, ModelOptions, Pooling, Texts, files::Memory},
 };
 
-/// Reads all of a model, and lets its tokenizer work.
+/// Reads all of a model, and embeds a text with it.
 fn survives(tiny: &Tiny) -> Result<(), TestCaseError> {
     let start = Instant::now();
-    let outcome = Parts::open(&Memory::new(tiny.files.clone())).and_then(|parts| {
-        for (name, shape) in shapes() {
-            parts.weights.tensor(&name, &shape)?;
-        }
-        let mut ids = Vec::new();
-        let count = parts
-            .tokenizer
-            .encode("a red bicycle, [SEP] 中 café \u{0}", &mut ids)?;
-        assert_eq!(count.kept as usize, ids.len());
-        assert!(ids.len() <= parts.tokenizer.limit());
-        assert!(
-            ids.iter()
-                .all(|id| (*id as usize) < parts.config.vocabulary)
-        );
-        Ok(())
-    });
+    let source = Memory::new(tiny.files.clone());
+    let executor = Executor::inline();
+    let options = EncodeOptions {
+        pooling: Some(Pooling::Mean),
+        ..Default::default()
+    };
+    let texts = Texts::from_iter(["a red bicycle, [SEP] 中 café \u{0}"]);
+    let outcome = Model::load_from(&source, &ModelOptions::default(), &executor)
+        .and_then(|model| model.encode_text(&executor, &texts, &options));
+    if let Ok(embeddings) = &outcome {
+        prop_assert!(embeddings.data.iter().all(|value| value.is_finite()));
+    }
     if let Err(error) = outcome {
         let blamed = matches!(
             error.status(),

@@ -7,9 +7,9 @@ use std::thread;
 use common::tiny::Tiny;
 use serde_json::json;
 use uform::model::{
-    files::Memory,
+    files::{Memory, Source},
     folder::Folder,
-    parts::Parts,
+    opened::Opened,
     tokenizer::{Count, Tokenizer},
 };
 
@@ -22,12 +22,19 @@ fn encode(tokenizer: &Tokenizer, text: &str) -> (Count, Vec<u32>) {
     (count, ids)
 }
 
+/// The tokenizer as loading a model makes it.
+fn tokenizer(source: &dyn Source) -> Tokenizer {
+    let Opened {
+        config, settings, ..
+    } = Opened::open(source).expect("sound");
+    let folder = &settings.transformer;
+    Tokenizer::load(source, folder, &settings.tokens, config.vocabulary).expect("sound")
+}
+
 fn tiny(change: impl FnOnce(&mut Tiny)) -> Tokenizer {
     let mut tiny = Tiny::new();
     change(&mut tiny);
-    Parts::open(&Memory::new(tiny.files))
-        .expect("sound")
-        .tokenizer
+    tokenizer(&Memory::new(tiny.files))
 }
 
 #[test]
@@ -35,15 +42,15 @@ fn ids_are_those_of_the_reference_on_any_thread() {
     let Some(folder) = common::real_model() else {
         return;
     };
-    let parts = Parts::open(&Folder::open(folder).expect("there")).expect("sound");
-    assert_eq!(parts.tokenizer.limit(), 256);
+    let tokenizer = tokenizer(&Folder::open(folder).expect("there"));
+    assert_eq!(tokenizer.limit(), 256);
     let rows: Vec<Row> = serde_json::from_str(include_str!("fixtures/tokens.json")).expect("valid");
     assert!(rows.len() >= 50);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for (text, times, tokens, ids) in &rows {
-                    let (count, found) = encode(&parts.tokenizer, &text.repeat(*times));
+                    let (count, found) = encode(&tokenizer, &text.repeat(*times));
                     assert_eq!(&found, ids, "{text:?} times {times}");
                     assert_eq!(count.tokens, *tokens, "{text:?} times {times}");
                     assert_eq!(count.kept as usize, ids.len());

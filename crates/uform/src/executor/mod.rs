@@ -108,13 +108,16 @@ impl Executor {
     ///
     /// # Errors
     /// [`InvalidArgument`](Status::InvalidArgument) for a count of threads or a limit
-    /// of zero, or more than [`MOST_THREADS`]; [`OutOfMemory`](Status::OutOfMemory)
+    /// of zero, or more than [`MOST_THREADS`], and for a class this CPU cannot run; [`OutOfMemory`](Status::OutOfMemory)
     /// when the system refuses a thread. Nothing is left behind.
     pub fn for_ram(options: &RamOptions) -> Result<Executor> {
         let lanes = match lanes_of(options.threads)? {
             lanes if cfg!(feature = "native") => lanes,
             _ => 1,
         };
+        if let Some(class) = options.cpu_class {
+            class.runs_here()?;
+        }
         let executor = Executor::new(lanes, options.cpu_class, limit_of(options.deferred_limit)?);
         executor.core().threads.start(executor.core())?;
         Ok(executor)

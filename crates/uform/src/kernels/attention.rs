@@ -75,7 +75,7 @@ impl Kernels {
             return;
         }
         assert!(
-            heads > 0 && hidden % heads == 0,
+            heads > 0 && hidden.is_multiple_of(heads),
             "a hidden size of {hidden} is not made of {heads} heads"
         );
         let longest = lengths.iter().copied().max().unwrap_or(0);

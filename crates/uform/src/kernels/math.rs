@@ -33,7 +33,7 @@ pub(super) const EXP: [f32; 5] = [
 /// Beyond this |x|, Φ(x) is 0 or 1 for our purpose: x·Φ(x) is below 1.8e-7 there.
 pub(super) const GELU_LIMIT: f32 = 5.4;
 /// Maps x² on 0..=[`GELU_LIMIT`]² to −1..=1: the factor, before subtracting 1.
-pub(super) const GELU_SCALE: f32 = 0.068_587_106;
+pub(super) const GELU_SCALE: f32 = 0.068_587_11;
 /// R of Φ(x) ≈ ½ + x·R(u), u = [`GELU_SCALE`]·x² − 1, ascending; Φ is the normal distribution.
 pub(super) const GELU: [f32; 15] = [
     0.130_928_11,
@@ -45,11 +45,11 @@ pub(super) const GELU: [f32; 15] = [
     0.019_620_09,
     -0.014_024_1,
     0.009_741_285,
-    -0.006_596_441_9,
+    -0.006_596_442,
     0.003_496_665_7,
     -0.001_296_715_5,
     0.001_017_036_4,
-    -0.000_989_409_1,
+    -0.000_989_409,
     0.000_344_740_55,
 ];
 

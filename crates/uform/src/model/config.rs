@@ -7,6 +7,7 @@ use super::{
     files::{Source, join},
 };
 use crate::error::{Error, Result, Status};
+use crate::kernels::Activation;
 
 /// The architectures whose encoder is a BERT encoder. Heads that sit on top of
 /// it (for masked words or sentence pairs) are left unread.
@@ -16,23 +17,6 @@ pub const SUPPORTED: [&str; 4] = [
     "BertForNextSentencePrediction",
     "BertForPreTraining",
 ];
-
-/// A scalar function between two dense layers, or after the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `x`
-    Identity,
-    /// `x · Φ(x)`, with the error function.
-    Gelu,
-    /// The approximation of [`Activation::Gelu`] by a hyperbolic tangent.
-    GeluTanh,
-    /// `max(x, 0)`
-    Relu,
-    /// `x · sigmoid(x)`
-    Silu,
-    /// `tanh(x)`
-    Tanh,
-}
 
 /// The sizes of a BERT encoder.
 #[derive(Clone, Debug, PartialEq)]
@@ -189,24 +173,22 @@ fn hidden_act(document: &Document) -> Result<Activation> {
     }
 }
 
-impl Activation {
-    /// The function of a dense head, by the path of its class in PyTorch; absent: tanh.
-    pub(super) fn of_dense(document: &Document) -> Result<Activation> {
-        let key = "activation_function";
-        let Some(path) = document.text(key)? else {
-            return Ok(Activation::Tanh);
-        };
-        let name = path
-            .strip_prefix("torch.nn.")
-            .and_then(|path| path.rsplit('.').next());
-        match name {
-            Some("Identity") => Ok(Activation::Identity),
-            Some("GELU") => Ok(Activation::Gelu),
-            Some("ReLU") => Ok(Activation::Relu),
-            Some("SiLU") => Ok(Activation::Silu),
-            Some("Tanh") => Ok(Activation::Tanh),
-            _ => Err(document.unsupported(key, "Tanh, Identity, ReLU, GELU or SiLU of torch.nn")),
-        }
+/// The function of a dense head, by the path of its class in PyTorch; absent: tanh.
+pub(super) fn head_activation(document: &Document) -> Result<Activation> {
+    let key = "activation_function";
+    let Some(path) = document.text(key)? else {
+        return Ok(Activation::Tanh);
+    };
+    let name = path
+        .strip_prefix("torch.nn.")
+        .and_then(|path| path.rsplit('.').next());
+    match name {
+        Some("Identity") => Ok(Activation::Identity),
+        Some("GELU") => Ok(Activation::Gelu),
+        Some("ReLU") => Ok(Activation::Relu),
+        Some("SiLU") => Ok(Activation::Silu),
+        Some("Tanh") => Ok(Activation::Tanh),
+        _ => Err(document.unsupported(key, "Tanh, Identity, ReLU, GELU or SiLU of torch.nn")),
     }
 }
 

@@ -1,28 +1,254 @@
 //! Files to weights, texts to vectors.
 //!
-//! A model's files come from a [`files::Source`]: a [`folder::Folder`] or bytes in
-//! memory. `modules.json` says which steps lead from text to vector ([`modules`]),
-//! `config.json` how large the encoder is ([`config`]), and a handful of small
-//! files how the model wants to be used ([`settings`], [`prompts`]). The numbers
-//! are in safetensors files ([`tensors`], [`weights`]), the vocabulary in
-//! `tokenizer.json` ([`tokenizer_file`], [`tokenizer`]). [`parts`] reads all of it
-//! in order; what is wrong with a file is said there, by name, before
-//! anything is computed.
+//! A [`Model`] is read once and never changes. Its files come from a
+//! [`files::Source`]: a [`folder::Folder`] or bytes in memory. `modules.json` says
+//! which steps lead from text to vector ([`modules`]), `config.json` how large the
+//! encoder is ([`config`]), and a handful of small files how the model wants to be
+//! used ([`settings`], [`prompts`]). The numbers are in safetensors files
+//! ([`tensors`], [`weights`]), the vocabulary in `tokenizer.json`
+//! ([`tokenizer_file`], [`tokenizer`]). `load` reads all of it in order; what is wrong
+//! with a file is said there, by name, before anything is computed.
+//!
+//! A call goes through `encode` (texts to tokens, tokens to blocks, blocks to
+//! vectors), `plan` (which lane computes which block), `bert` (the layers),
+//! `pooling`, and the optional heads in `dense`.
 
+mod bert;
 pub mod config;
+mod dense;
 pub mod document;
+mod embeddings;
+mod encode;
 pub mod files;
 #[cfg(feature = "native")]
 pub mod folder;
+mod load;
 pub mod modules;
 pub mod nearest;
-pub mod parts;
+pub mod opened;
+mod plan;
+mod pooling;
 pub mod pooling_mode;
 pub mod prompts;
 pub mod settings;
 pub mod tensors;
+mod texts;
 pub mod tokenizer;
 pub mod tokenizer_file;
 pub mod weights;
 
-pub use pooling_mode::Pooling;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use self::bert::Bert;
+use self::dense::Head;
+use self::settings::Settings;
+use self::tokenizer::Tokenizer;
+use crate::executor::{Control, Executor};
+use crate::hardware::CpuClass;
+use crate::kernels::{Kernels, Precision};
+use crate::{Error, Result};
+
+pub use self::embeddings::Embeddings;
+pub use self::pooling_mode::Pooling;
+pub use self::texts::Texts;
+
+/// Options of loading a model. `None` is "absent".
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ModelOptions {
+    /// The kernels' class; absent: the executor's where it is pinned, else the CPU's own.
+    pub cpu_class: Option<CpuClass>,
+    /// What dense layers compute in.
+    pub precision: Precision,
+}
+
+/// Options of encoding text. `None` is "what the model's files say".
+#[derive(Clone, Debug, Default)]
+pub struct EncodeOptions {
+    /// How token vectors become one vector.
+    pub pooling: Option<Pooling>,
+    /// Whether vectors are scaled to length one.
+    pub normalize: Option<bool>,
+    /// How many leading dimensions to keep (Matryoshka), cut before normalising; absent: all.
+    pub dimensions: Option<usize>,
+    /// Name of a prompt in the model's files to put before each text.
+    pub prompt: Option<String>,
+    /// A prompt to put before each text. Not together with `prompt`.
+    pub prompt_text: Option<String>,
+    /// What happens to a text over the model's token limit.
+    pub truncate: Truncate,
+}
+
+/// What happens to a text over the model's token limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Truncate {
+    /// It is cut, and `truncated` says so.
+    #[default]
+    Cut,
+    /// The call fails with [`InvalidArgument`](crate::Status::InvalidArgument).
+    Refuse,
+}
+
+/// A loaded model: weights, tokenizer and settings. Clones share them.
+#[derive(Clone)]
+pub struct Model {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    parts: Parts,
+    calls: Mutex<usize>,
+    idle: Condvar,
+}
+
+/// What a model consists of.
+struct Parts {
+    bert: Bert,
+    heads: Vec<Head>,
+    tokenizer: Tokenizer,
+    settings: Settings,
+    kernels: &'static Kernels,
+    class: CpuClass,
+}
+
+impl Parts {
+    fn hidden(&self) -> usize {
+        self.bert.hidden_size()
+    }
+
+    /// Length of a full vector.
+    fn dimensions(&self) -> usize {
+        self.heads.last().map_or(self.hidden(), Head::outputs)
+    }
+
+    /// Floats a text takes on its way from pooling through the heads.
+    fn widths(&self) -> usize {
+        self.hidden() + self.heads.iter().map(Head::outputs).sum::<usize>()
+    }
+}
+
+impl Model {
+    fn new(parts: Parts) -> Self {
+        let (calls, idle) = (Mutex::new(0), Condvar::new());
+        Model {
+            shared: Arc::new(Shared { parts, calls, idle }),
+        }
+    }
+
+    /// Encodes texts while the caller waits: an immediate call on `executor`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for options the model cannot serve, for an executor pinned to
+    /// another class, and for a text over the limit with [`Truncate::Refuse`];
+    /// `Contended` when another call holds the executor; `OutOfMemory` for scratch.
+    pub fn encode_text(
+        &self,
+        executor: &Executor,
+        texts: &Texts,
+        options: &EncodeOptions,
+    ) -> Result<Embeddings> {
+        self.fits(executor)?;
+        let call = InFlight::new(&self.shared);
+        executor.immediate(&Control::new(), |hold| {
+            encode::encode(&call.0.parts, texts, options, hold)
+        })
+    }
+
+    /// Encodes texts as a deferred call on `executor`: returns at once, and hands the
+    /// outcome to `done`, exactly once. Errors are those of [`encode_text`](Self::encode_text),
+    /// `DeferredLimit`, and `Aborted` after [`Control::cancel`].
+    pub fn encode_text_deferred(
+        &self,
+        executor: &Executor,
+        texts: Texts,
+        options: EncodeOptions,
+        control: Arc<Control>,
+        done: impl FnOnce(Result<Embeddings>) + Send + 'static,
+    ) {
+        if let Err(error) = self.fits(executor) {
+            return done(Err(error));
+        }
+        let call = InFlight::new(&self.shared);
+        executor.deferred(
+            control,
+            move |hold| encode::encode(&call.0.parts, &texts, &options, hold),
+            done,
+        );
+    }
+
+    /// Token ids of a text after any cut, special tokens included, without a prompt.
+    ///
+    /// # Errors
+    /// What the tokenizer refuses.
+    pub fn token_ids(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        self.shared.parts.tokenizer.encode(text, &mut ids)?;
+        Ok(ids)
+    }
+
+    /// The class whose kernels compute.
+    pub fn cpu_class(&self) -> CpuClass {
+        self.shared.parts.class
+    }
+
+    /// Length of a full vector.
+    pub fn dimensions(&self) -> usize {
+        self.shared.parts.dimensions()
+    }
+
+    /// Bytes of weights in memory.
+    pub fn bytes(&self) -> usize {
+        let parts = &self.shared.parts;
+        parts.bert.bytes() + parts.heads.iter().map(Head::bytes).sum::<usize>()
+    }
+
+    /// Lets go of the model once its calls in flight have ended.
+    pub fn free(self) {
+        let mut calls = self.shared.lock();
+        // Without threads nobody could end a call while this one waits; there the
+        // last call lets go of the weights.
+        while cfg!(feature = "native") && *calls > 0 {
+            calls = self
+                .shared
+                .idle
+                .wait(calls)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// An executor without a class of its own takes any model.
+    fn fits(&self, executor: &Executor) -> Result<()> {
+        match executor.cpu_class() {
+            Some(class) if class != self.cpu_class() => Err(Error::invalid(format!(
+                "the executor is pinned to cpuClass {:?} and the model was loaded for {:?}: \
+                 load the model with the executor, or pin both alike",
+                class.word(),
+                self.cpu_class().word()
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        // A counter is valid whatever a panicking thread was doing.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that uses the model: [`Model::free`] waits for it.
+struct InFlight(Arc<Shared>);
+
+impl InFlight {
+    fn new(shared: &Arc<Shared>) -> Self {
+        *shared.lock() += 1;
+        InFlight(Arc::clone(shared))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+        self.0.idle.notify_all();
+    }
+}

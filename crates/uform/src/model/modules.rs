@@ -7,12 +7,13 @@
 use serde_json::Value;
 
 use super::{
-    config::{Activation, BertConfig, agree},
+    config::{BertConfig, agree, head_activation},
     document::{Document, parse_json},
     files::{LARGEST_SETTINGS, Source, fetch, join, stays_inside},
     pooling_mode::Pooling,
 };
 use crate::error::{Error, Result};
+use crate::kernels::Activation;
 
 const LIST: &str = "modules.json";
 
@@ -172,7 +173,7 @@ impl Modules {
                 in_features: document.required_count("in_features", 1..=1 << 20)?,
                 out_features: document.required_count("out_features", 1..=1 << 20)?,
                 bias: document.flag("bias")?.unwrap_or(true),
-                activation: Activation::of_dense(&document)?,
+                activation: head_activation(&document)?,
             };
             let whose = "the width of the vectors it is given";
             agree(&document, "in_features", layer.in_features, width, whose)?;

@@ -7,6 +7,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
@@ -51,6 +52,7 @@ pub struct Weights {
     files: Vec<Bytes>,
     tensors: HashMap<String, Located>,
     prefix: String,
+    read: AtomicU64,
 }
 
 /// A tensor and the file it is in.
@@ -77,6 +79,7 @@ impl Weights {
             files: Vec::new(),
             tensors: HashMap::new(),
             prefix: String::new(),
+            read: AtomicU64::new(0),
         };
         if let Some(bytes) = fetch(source, &single, u64::MAX)? {
             weights.add(&source.locate(&single), bytes)?;
@@ -108,6 +111,7 @@ impl Weights {
         }
         // `tensors::read` checked the range against the file.
         let bytes = &self.files[*file][tensor.range.0..tensor.range.1];
+        self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let values = match tensor.dtype {
             Dtype::F32 => cast::<f32>(bytes),
             Dtype::F16 => Cow::Owned(cast::<f16>(bytes).to_f32_vec()),
@@ -142,6 +146,11 @@ impl Weights {
     /// How many bytes the files have.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.len() as u64).sum()
+    }
+
+    /// How many bytes of tensors were asked for so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
     }
 
     fn find(&self, name: &str) -> Option<&Located> {

@@ -1,0 +1,202 @@
+//! Reading a model: an immediate or deferred call like any other, whose lanes share
+//! the work.
+
+#[cfg(feature = "native")]
+use std::path::{Path, PathBuf};
+#[cfg(feature = "native")]
+use std::sync::Arc;
+
+use super::bert::{Bert, Embeddings, Layer};
+use super::dense::Head;
+use super::files::Source;
+#[cfg(feature = "native")]
+use super::folder::Folder;
+use super::opened::Opened;
+use super::tokenizer::Tokenizer;
+use super::weights::Weights;
+use super::{Model, ModelOptions, Parts};
+use crate::executor::{Control, Executor, Hold};
+use crate::hardware::CpuClass;
+use crate::kernels::Kernels;
+use crate::kernels::fork_join::for_each;
+use crate::{Error, Result};
+
+impl Model {
+    /// Loads the model at `path` into host memory while the caller waits: an immediate
+    /// call on `executor`, whose lanes share the work.
+    ///
+    /// `path` is a folder in the Hugging Face or sentence-transformers layout, or a
+    /// `.safetensors` file with its `config.json` and `tokenizer.json` beside it.
+    ///
+    /// # Errors
+    /// `NotFound`, `CorruptModel`, `Unsupported` and `Io` name the file and what is
+    /// wrong with it; `InvalidArgument` for a class this CPU cannot run or the executor
+    /// is not pinned to; `Contended` when another call holds the executor.
+    #[cfg(feature = "native")]
+    pub fn load_ram(path: &Path, options: &ModelOptions, executor: &Executor) -> Result<Model> {
+        Model::load_from(&Folder::open(path)?, options, executor)
+    }
+
+    /// Loads a model whose files come from anywhere: [`load_ram`](Self::load_ram) is this
+    /// for a folder. Errors are the same.
+    pub fn load_from(
+        source: &dyn Source,
+        options: &ModelOptions,
+        executor: &Executor,
+    ) -> Result<Model> {
+        let class = class_for(options, executor)?;
+        executor.immediate(&Control::new(), |hold| read(source, class, options, hold))
+    }
+
+    /// [`load_ram`](Self::load_ram) as a deferred call: returns at once, and hands the
+    /// outcome to `done`, exactly once. Progress is in bytes of weights.
+    #[cfg(feature = "native")]
+    pub fn open_ram(
+        path: PathBuf,
+        options: ModelOptions,
+        executor: &Executor,
+        control: Arc<Control>,
+        done: impl FnOnce(Result<Model>) + Send + 'static,
+    ) {
+        let class = match class_for(&options, executor) {
+            Ok(class) => class,
+            Err(error) => return done(Err(error)),
+        };
+        executor.deferred(
+            control,
+            move |hold| read(&Folder::open(&path)?, class, &options, hold),
+            done,
+        );
+    }
+}
+
+fn class_for(options: &ModelOptions, executor: &Executor) -> Result<CpuClass> {
+    match (options.cpu_class, executor.cpu_class()) {
+        (Some(asked), Some(pinned)) if asked != pinned => Err(Error::invalid(format!(
+            "`cpuClass` is {:?} and the executor is pinned to {:?}: pin both alike, or only one",
+            asked.word(),
+            pinned.word()
+        ))),
+        (asked, pinned) => CpuClass::resolve(asked.or(pinned)),
+    }
+}
+
+/// What one lane reads at a time. The tokenizer takes longest, so it comes first.
+#[derive(Clone, Copy)]
+enum Item {
+    Tokenizer,
+    Embeddings,
+    Layer(usize),
+    Head(usize),
+}
+
+/// Reads a model from wherever its files are.
+fn read(
+    source: &dyn Source,
+    class: CpuClass,
+    options: &ModelOptions,
+    hold: &mut Hold<'_>,
+) -> Result<Model> {
+    let reader = Reader {
+        source,
+        files: Opened::open(source)?,
+        kernels: Kernels::of(class, options.precision),
+    };
+    reader.load(class, hold)
+}
+
+/// Reads what a model's files hold.
+struct Reader<'a> {
+    source: &'a dyn Source,
+    files: Opened,
+    kernels: &'static Kernels,
+}
+
+/// What an [`Item`] became.
+enum Loaded {
+    Tokenizer(Box<Tokenizer>),
+    Embeddings(Embeddings),
+    Layer(Box<Layer>),
+    Head(Head),
+}
+
+impl Reader<'_> {
+    /// Reads every item, shared by the lanes, and puts the model together.
+    fn load(self, class: CpuClass, hold: &mut Hold<'_>) -> Result<Model> {
+        let mut items = vec![(Item::Tokenizer, None), (Item::Embeddings, None)];
+        items.extend((0..self.files.config.layers).map(|layer| (Item::Layer(layer), None)));
+        items.extend((0..self.files.heads.len()).map(|head| (Item::Head(head), None)));
+        let control = hold.control;
+        self.report(control);
+        for_each(
+            hold.team,
+            &mut vec![(); hold.team.lanes()],
+            &mut items,
+            |_, (item, loaded)| {
+                *loaded = Some(control.check().and_then(|()| self.item(*item)));
+                self.report(control);
+            },
+        );
+
+        let (mut tokenizer, mut embeddings) = (None, None);
+        let (mut layers, mut heads) = (Vec::new(), Vec::new());
+        for loaded in items.into_iter().filter_map(|(_, loaded)| loaded) {
+            match loaded? {
+                Loaded::Tokenizer(read) => tokenizer = Some(*read),
+                Loaded::Embeddings(read) => embeddings = Some(read),
+                Loaded::Layer(layer) => layers.push(*layer),
+                Loaded::Head(head) => heads.push(head),
+            }
+        }
+        let (Some(tokenizer), Some(embeddings)) = (tokenizer, embeddings) else {
+            unreachable!("every item was read, or its error returned");
+        };
+        control.report(self.total(), self.total());
+        Ok(Model::new(Parts {
+            bert: Bert::new(self.files.config, self.kernels, embeddings, layers),
+            heads,
+            tokenizer,
+            settings: self.files.settings,
+            kernels: self.kernels,
+            class,
+        }))
+    }
+
+    fn item(&self, item: Item) -> Result<Loaded> {
+        let Opened {
+            config,
+            settings,
+            weights,
+            heads,
+        } = &self.files;
+        let kernels = self.kernels;
+        Ok(match item {
+            Item::Tokenizer => Loaded::Tokenizer(Box::new(Tokenizer::load(
+                self.source,
+                &settings.transformer,
+                &settings.tokens,
+                config.vocabulary,
+            )?)),
+            Item::Embeddings => Loaded::Embeddings(Embeddings::read(weights, config)?),
+            Item::Layer(index) => {
+                Loaded::Layer(Box::new(Layer::read(weights, config, kernels, index)?))
+            }
+            Item::Head(index) => {
+                Loaded::Head(Head::read(&heads[index], kernels, &settings.dense[index])?)
+            }
+        })
+    }
+
+    fn report(&self, control: &Control) {
+        let read = self.all_weights().map(Weights::bytes_read).sum();
+        control.report(read, self.total());
+    }
+
+    fn total(&self) -> u64 {
+        self.all_weights().map(Weights::bytes).sum()
+    }
+
+    fn all_weights(&self) -> impl Iterator<Item = &Weights> {
+        std::iter::once(&self.files.weights).chain(&self.files.heads)
+    }
+}
