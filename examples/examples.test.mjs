@@ -19,12 +19,23 @@ describe("semantic search", () => {
   const search = async (...args) => {
     const child = start("examples/semantic-search/main.mjs", ["--model", model, ...args]);
     child.stdin.end();
-    const [output, errors, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "exit")]);
+    const [output, errors, [code]] = await Promise.all([
+      text(child.stdout),
+      text(child.stderr),
+      once(child, "exit"),
+    ]);
     return { output, errors, code };
   };
 
   test("finds the passage that answers the question, and names its file", async () => {
-    const { output, errors, code } = await search("README.md", "LICENSE", "--query", "may I sue someone over a patent?", "--top", "1");
+    const { output, errors, code } = await search(
+      "README.md",
+      "LICENSE",
+      "--query",
+      "may I sue someone over a patent?",
+      "--top",
+      "1",
+    );
     assert.equal(errors, "");
     assert.equal(code, 0);
     assert.match(output, /Embedding: .*done in/);
@@ -51,17 +62,28 @@ describe("embedding service", () => {
   let address;
 
   before(async () => {
-    service = start("examples/embedding-service/server.mjs", [], { PORT: "0", MODEL: model, DEFERRED_LIMIT: "2" });
+    service = start("examples/embedding-service/server.mjs", [], {
+      PORT: "0",
+      MODEL: model,
+      DEFERRED_LIMIT: "2",
+    });
     const [line] = await once(createInterface({ input: service.stdout }), "line");
     address = `http://localhost:${/\d+$/.exec(line)[0]}/embed`;
   });
   after(() => service.kill("SIGKILL"));
 
-  const post = (body) => fetch(address, { method: "POST", body: typeof body === "string" ? body : JSON.stringify(body) });
-  const many = Array.from({ length: 100 }, (_, i) => `text number ${i} is about nothing in particular`);
+  const post = (body) =>
+    fetch(address, {
+      method: "POST",
+      body: typeof body === "string" ? body : JSON.stringify(body),
+    });
+  const many = Array.from(
+    { length: 100 },
+    (_, i) => `text number ${i} is about nothing in particular`,
+  );
 
   test("answers one vector a text", async () => {
-    const response = await post({ texts: ["a red bicycle", "ein rotes Fahrrad"] });
+    const response = await post({ texts: ["a red bicycle", "a bike painted red"] });
     assert.equal(response.status, 200);
     const { dimensions, vectors } = await response.json();
     assert.equal(dimensions, 384);
@@ -71,7 +93,14 @@ describe("embedding service", () => {
     );
   });
 
-  for (const body of ["not JSON", "null", {}, { texts: "one" }, { texts: [1] }, { texts: Array(257).fill("") }]) {
+  for (const body of [
+    "not JSON",
+    "null",
+    {},
+    { texts: "one" },
+    { texts: [1] },
+    { texts: Array(257).fill("") },
+  ]) {
     test(`refuses ${JSON.stringify(body).slice(0, 30)} with 400`, async () => {
       const response = await post(body);
       assert.equal(response.status, 400);
@@ -84,9 +113,13 @@ describe("embedding service", () => {
     const refused = responses.filter((response) => response.status === 429);
     const answered = responses.filter((response) => response.status === 200);
     assert.equal(refused.length + answered.length, 20);
-    assert.ok(refused.length > 0 && answered.length > 0, `${refused.length} refused, ${answered.length} answered`);
+    assert.ok(
+      refused.length > 0 && answered.length > 0,
+      `${refused.length} refused, ${answered.length} answered`,
+    );
     assert.equal(refused[0].headers.get("retry-after"), "1");
-    for (const response of answered) assert.equal((await response.json()).vectors.length, many.length);
+    for (const response of answered)
+      assert.equal((await response.json()).vectors.length, many.length);
   });
 
   test("on SIGTERM it answers what it has, then ends with code 0 and nothing on standard error", async () => {

@@ -16,8 +16,10 @@ const verbsWithModel = ["fetch-model", "test", "bench", "demo"];
 
 const [verb, ...rest] = process.argv.slice(2);
 
-if (Number(process.versions.node.split(".")[0]) < 20) stop(`Node.js 20 or newer is needed; this is ${process.version}.`);
-if (!works("cargo", ["--version"])) stop("Rust is missing: install it with rustup, then run the same command again.");
+if (Number(process.versions.node.split(".")[0]) < 20)
+  stop(`Node.js 20 or newer is needed; this is ${process.version}.`);
+if (!works("cargo", ["--version"]))
+  stop("Rust is missing: install it with rustup, then run the same command again.");
 installSystemPackages(missingSystemPackages());
 installNpmPackages();
 process.exit(run("cargo", ["xtask", verb, ...rest]));
@@ -28,7 +30,11 @@ function missingSystemPackages() {
   // `cc --version` would not tell whether the C library's start files are there.
   const canLink = works("cc", ["-x", "c", "-", "-o", "/dev/null"], "int main(void) { return 0; }");
   if (!canLink) packages.push("gcc", "libc6-dev");
-  if (verbsWithModel.includes(verb) && !existsSync(model) && !works("python3", ["-m", "pip", "--version"])) {
+  if (
+    verbsWithModel.includes(verb) &&
+    !existsSync(model) &&
+    !works("python3", ["-m", "pip", "--version"])
+  ) {
     packages.push("python3", "python3-pip");
   }
   return packages;
@@ -38,7 +44,9 @@ function installSystemPackages(packages) {
   if (packages.length === 0) return;
   const install = ["install", "--yes", "--no-install-recommends", ...packages];
   if (!works("apt-get", ["--version"])) {
-    stop(`Missing on this machine: ${packages.join(", ")} (Debian's names). Install them, then run the same command again.`);
+    stop(
+      `Missing on this machine: ${packages.join(", ")} (Debian's names). Install them, then run the same command again.`,
+    );
   }
   if (process.getuid() !== 0) {
     stop(`Missing on this machine: ${packages.join(", ")}. Run this once, then the same command again:\n
@@ -68,7 +76,11 @@ function works(program, args, input = "") {
 /** Runs a program in the foreground; returns its exit code. */
 function run(program, args, env = {}) {
   console.error(`$ ${program} ${args.join(" ")}`);
-  const { status } = spawnSync(program, args, { cwd: root, stdio: "inherit", env: { ...process.env, ...env } });
+  const { status } = spawnSync(program, args, {
+    cwd: root,
+    stdio: "inherit",
+    env: { ...process.env, ...env },
+  });
   return status ?? 1;
 }
 

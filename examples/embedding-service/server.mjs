@@ -17,7 +17,9 @@ const MOST_TEXTS = 256; // of one request: calls run one at a time, so a huge on
 const executor = Executor.forRam({ deferredLimit: Number(DEFERRED_LIMIT) });
 const model = await Model.open(MODEL, { executor });
 const server = createServer((request, response) => {
-  answer(request, response).catch((error) => reply(response, statusOf(error), { error: error.message }));
+  answer(request, response).catch((error) =>
+    reply(response, statusOf(error), { error: error.message }),
+  );
 });
 
 server.listen(Number(PORT));
@@ -26,10 +28,13 @@ console.log(`Listening on port ${server.address().port}`);
 for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, shutDown);
 
 async function answer(request, response) {
-  if (request.method !== "POST" || request.url !== "/embed") return reply(response, 404, { error: "POST /embed is all there is" });
+  if (request.method !== "POST" || request.url !== "/embed")
+    return reply(response, 404, { error: "POST /embed is all there is" });
   const texts = await json(request).then((body) => body?.texts);
   if (!Array.isArray(texts) || texts.length > MOST_TEXTS) {
-    return reply(response, 400, { error: `"texts" must be an array of at most ${MOST_TEXTS} strings` });
+    return reply(response, 400, {
+      error: `"texts" must be an array of at most ${MOST_TEXTS} strings`,
+    });
   }
   const hangUp = new AbortController();
   response.once("close", () => hangUp.abort());

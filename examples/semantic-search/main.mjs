@@ -31,7 +31,9 @@ try {
 }
 
 async function main() {
-  const found = await readPassages(paths.length > 0 ? paths : ["node_modules"], { onlyReadmes: paths.length === 0 });
+  const found = await readPassages(paths.length > 0 ? paths : ["node_modules"], {
+    onlyReadmes: paths.length === 0,
+  });
   const passages = found.slice(0, Number(options.limit));
   if (passages.length === 0) throw new Error(`No text was found in ${paths.join(", ")}.`);
   console.log(`${passages.length} passages of ${found.length} found (--limit takes more or fewer)`);
@@ -43,7 +45,8 @@ async function main() {
   );
 
   if (options.query !== undefined) return answer(options.query);
-  if (!process.stdin.isTTY || !process.stdout.isTTY) return answer("How do I read a file without blocking the event loop?");
+  if (!process.stdin.isTTY || !process.stdout.isTTY)
+    return answer("How do I read a file without blocking the event loop?");
   const terminal = createInterface({ input: process.stdin, output: process.stdout });
   console.log("\nAsk for something; an empty line ends.");
   terminal.setPrompt("> ");
@@ -68,8 +71,12 @@ async function main() {
       console.log(`\n  ${score.toFixed(3)}  ${passages[row].file}`);
       console.log(`         ${shorten(passages[row].text, 240)}`);
     }
-    const [embedding, searching] = [embedded - start, searched - embedded].map((ms) => ms.toFixed(1));
-    console.log(`\n  Query embedded in ${embedding} ms, ${index.rows} passages compared in ${searching} ms.`);
+    const [embedding, searching] = [embedded - start, searched - embedded].map((ms) =>
+      ms.toFixed(1),
+    );
+    console.log(
+      `\n  Query embedded in ${embedding} ms, ${index.rows} passages compared in ${searching} ms.`,
+    );
   }
 }
 

@@ -41,7 +41,12 @@ function split(text) {
     .replace(/^(\||\[[^\]]+\]:).*$/gm, "");
   return prose
     .split(/\n\s*\n|\n(?=#|\s*[-*] )/)
-    .map((paragraph) => paragraph.replace(/^[#>\s*-]+/, "").replace(/\s+/g, " ").trim())
+    .map((paragraph) =>
+      paragraph
+        .replace(/^[#>\s*-]+/, "")
+        .replace(/\s+/g, " ")
+        .trim(),
+    )
     .flatMap((paragraph) => cut(paragraph))
     .filter((passage) => passage.length >= SHORTEST);
 }

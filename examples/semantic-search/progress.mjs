@@ -16,7 +16,9 @@ export function progressBar(label, out = process.stdout) {
     ].join(", ");
     if (out.isTTY) {
       const filled = Math.round((done / total) * WIDTH);
-      out.write(`\r${label} [${"█".repeat(filled)}${"░".repeat(WIDTH - filled)}] ${line}\x1b[K${done < total ? "" : "\n"}`);
+      out.write(
+        `\r${label} [${"█".repeat(filled)}${"░".repeat(WIDTH - filled)}] ${line}\x1b[K${done < total ? "" : "\n"}`,
+      );
       return;
     }
     const tenths = Math.floor((10 * done) / total);
