@@ -10,6 +10,9 @@ import { Executor, Model } from "uform";
 import { readPassages } from "./passages.mjs";
 import { progressBar } from "./progress.mjs";
 
+/** Asked when nobody is there to ask. */
+const QUESTION = "How do I check that my package works for people who use types?";
+
 const { values: options, positionals: paths } = parseArgs({
   allowPositionals: true,
   options: {
@@ -23,7 +26,9 @@ const { values: options, positionals: paths } = parseArgs({
 const executor = Executor.forRam();
 let model;
 try {
-  model = await timed("Model opened", () => Model.open(options.model, { executor }));
+  const start = performance.now();
+  model = await Model.open(options.model, { executor });
+  console.log(`Model opened in ${milliseconds(start, performance.now())}`);
   await main();
 } finally {
   model?.free();
@@ -45,8 +50,7 @@ async function main() {
   );
 
   if (options.query !== undefined) return answer(options.query);
-  if (!process.stdin.isTTY || !process.stdout.isTTY)
-    return answer("How do I read a file without blocking the event loop?");
+  if (!process.stdin.isTTY || !process.stdout.isTTY) return answer(QUESTION);
   const terminal = createInterface({ input: process.stdin, output: process.stdout });
   console.log("\nAsk for something; an empty line ends.");
   terminal.setPrompt("> ");
@@ -71,11 +75,9 @@ async function main() {
       console.log(`\n  ${score.toFixed(3)}  ${passages[row].file}`);
       console.log(`         ${shorten(passages[row].text, 240)}`);
     }
-    const [embedding, searching] = [embedded - start, searched - embedded].map((ms) =>
-      ms.toFixed(1),
-    );
+    const times = [milliseconds(start, embedded), milliseconds(embedded, searched)];
     console.log(
-      `\n  Query embedded in ${embedding} ms, ${index.rows} passages compared in ${searching} ms.`,
+      `\n  Query embedded in ${times[0]}, ${index.rows} passages compared in ${times[1]}.`,
     );
   }
 }
@@ -92,11 +94,8 @@ function search(index, vector) {
   return scores.sort((a, b) => b.score - a.score);
 }
 
-async function timed(what, work) {
-  const start = performance.now();
-  const result = await work();
-  console.log(`${what} in ${(performance.now() - start).toFixed(0)} ms`);
-  return result;
+function milliseconds(from, to) {
+  return `${(to - from).toFixed(1)} ms`;
 }
 
 function shorten(text, length) {

@@ -66,10 +66,10 @@ fn program(script: &str, arguments: &[String]) -> Result {
     command::run(command::node().arg(script).args(arguments))
 }
 
-/// The top of the checkout.
+/// The top of the checkout; this crate lies two folders deep in it.
 fn root() -> PathBuf {
-    // This crate lies two folders deep in it.
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
 /// Cargo's output folder, wherever the caller's settings put it: the one this very program was built into.
