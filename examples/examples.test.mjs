@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
@@ -132,4 +133,28 @@ describe("embedding service", () => {
     assert.equal(code, 0);
     assert.equal(await errors, "");
   });
+});
+
+describe("the README's programs", () => {
+  const readme = readFileSync(join(root, "README.md"), "utf8");
+  const programs = [...readme.matchAll(/^```js\n(.*?)^```$/gms)].map(([, program]) => program);
+
+  test("are found", () => assert.ok(programs.length >= 2));
+
+  for (const [index, program] of programs.entries()) {
+    test(`number ${index + 1} runs as it stands, and prints what it says`, async () => {
+      const child = start("--input-type=module");
+      // The model may be elsewhere than where a checkout has it.
+      child.stdin.end(program.replace("models/all-MiniLM-L6-v2", model));
+      const [output, errors, [code]] = await Promise.all([
+        text(child.stdout),
+        text(child.stderr),
+        once(child, "exit"),
+      ]);
+      assert.equal(errors, "");
+      assert.equal(code, 0);
+      const promised = [...program.matchAll(/console\.log\(.*\); \/\/ (.*)$/gm)];
+      for (const [, line] of promised) assert.ok(output.split("\n").includes(line), output);
+    });
+  }
 });

@@ -111,7 +111,11 @@ describe("installed in an empty folder", () => {
 /** Runs to the end and returns standard output; anything but success, or a word on standard error, fails the test. */
 function run(program, args, cwd) {
   const quiet = program === process.execPath;
-  const { status, stdout, stderr, error } = spawnSync(program, args, { cwd, encoding: "utf8" });
+  const { status, stdout, stderr, error } = spawnSync(program, args, {
+    cwd,
+    encoding: "utf8",
+    timeout: 120_000,
+  });
   if (error) throw error;
   assert.equal(status, 0, `${program} ${args.join(" ")}\n${stdout}${stderr}`);
   if (quiet) assert.equal(stderr, "", `${program} ${args.join(" ")}`);
