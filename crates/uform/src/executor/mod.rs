@@ -1,1 +1,583 @@
 //! Who runs, and who is next.
+//!
+//! An [`Executor`] owns threads and the scratch they compute in. A *call* is
+//! handed to it as a closure and gets a [`Hold`]: the team of lanes to share
+//! work with, an arena a lane, and the call's [`Control`]. It is made in one of two ways:
+//!
+//! - [`immediate`](Executor::immediate): now, on the calling thread, with the
+//!   executor's workers beside it. It never waits for another call: if one holds or
+//!   is queued, it fails as [`Contended`](crate::Status::Contended).
+//! - [`deferred`](Executor::deferred): queued, run by the executor's own
+//!   conductor, and answered through a callback. It never blocks its caller.
+//!
+//! One call holds at a time, in the order they were submitted.
+//!
+//! | file | what it knows |
+//! | --- | --- |
+//! | `order` | the rule: who holds, who is next, who is refused; without threads |
+//! | `call` | one call: its control, its closures, its outcome |
+//! | `threads` | the conductor and the workers it spawns (`turns`: where there are none) |
+//! | `team`, `gate`, `bell` | how lanes share one job, and why no wake-up is lost |
+//! | `pace`, `mood`, `futex` | how a thread waits: spinning for a while, then asleep |
+//! | `scratch` | a lane's memory, kept from call to call |
+//! | `inside` | which executors a thread must not wait for, being inside them |
+//!
+//! A call sees its lanes through [`ForkJoin`] and the queue sees its calls through
+//! one trait, so neither who the threads belong to nor what a call computes is
+//! known to the other.
+//!
+//! # Ends
+//!
+//! A call ends once: with what its closure returned, with the reason it was refused,
+//! as [`Aborted`](crate::Status::Aborted), or, when its closure or a task of it panics, as
+//! [`Internal`](crate::Status::Internal) with the panic's text. None of these harms
+//! the executor or another call. The outcome is handed over when the call no
+//! longer holds, so that the callback may submit the next one.
+//!
+//! An executor ends by [`free`](Executor::free) (finish what was accepted, then
+//! join), [`abandon`](Executor::abandon) (abort it instead) or
+//! [`retire`](Executor::retire) (finish, joined by nobody or later). Dropping the
+//! last clone retires it.
+
+mod call;
+mod inside;
+mod mood;
+mod order;
+mod scratch;
+mod sync;
+
+#[cfg(feature = "native")]
+mod bell;
+#[cfg(feature = "native")]
+mod futex;
+#[cfg(feature = "native")]
+mod gate;
+#[cfg(feature = "native")]
+mod pace;
+#[cfg(feature = "native")]
+mod team;
+#[cfg(feature = "native")]
+mod threads;
+
+#[cfg(not(feature = "native"))]
+#[path = "turns.rs"]
+mod threads;
+
+pub use call::Control;
+pub use mood::Mood;
+pub use scratch::Arena;
+
+use std::fmt;
+use std::sync::{Arc, mpsc};
+
+use call::{Admission, Call, Deferred, guarded, tell};
+use inside::{inside, is_inside};
+use order::{Order, Ticket};
+use sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use threads::Threads;
+
+use crate::hardware::CpuClass;
+use crate::hardware::cores::UsableCores;
+use crate::kernels::ForkJoin;
+use crate::placement::{DEFAULT_DEFERRED_LIMIT, MOST_THREADS, RamOptions};
+use crate::{Error, Result, Status};
+
+/// Threads, their scratch, and the order in which calls reach them. Clones are
+/// the same executor.
+#[derive(Clone)]
+pub struct Executor(Arc<Handle>);
+
+/// What a call has while it holds its executor.
+pub struct Hold<'a> {
+    /// The lanes to share work with. The calling thread is lane 0.
+    pub team: &'a dyn ForkJoin,
+    /// One arena a lane.
+    pub arenas: &'a mut [Arena],
+    /// The call's own control: to check whether to go on, and to report progress.
+    pub control: &'a Control,
+}
+
+impl Executor {
+    /// Spawns threads for models that reside in host memory, and returns when
+    /// all of them run. Absent options: 7/8 of the cores this process may use,
+    /// rounded down, at least one; [`DEFAULT_DEFERRED_LIMIT`]; any class.
+    ///
+    /// The calling thread's affinity, name and signal mask are not touched; the new
+    /// threads inherit the first and block all signals but their own faults. Where
+    /// there are no threads, more than one may be asked for and one is had.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Status::InvalidArgument) for a count of threads or a limit
+    /// of zero, or more than [`MOST_THREADS`]; [`OutOfMemory`](Status::OutOfMemory)
+    /// when the system refuses a thread. Nothing is left behind.
+    pub fn for_ram(options: &RamOptions) -> Result<Executor> {
+        let lanes = match lanes_of(options.threads)? {
+            lanes if cfg!(feature = "native") => lanes,
+            _ => 1,
+        };
+        let executor = Executor::new(lanes, options.cpu_class, limit_of(options.deferred_limit)?);
+        executor.core().threads.start(executor.core())?;
+        Ok(executor)
+    }
+
+    /// The executor of calls that name none: one lane. An immediate call computes
+    /// on its caller; the one thread for deferred calls is spawned by the first of them.
+    pub fn inline() -> Executor {
+        Executor::new(1, None, DEFAULT_DEFERRED_LIMIT)
+    }
+
+    /// Runs `work` while the caller waits, with the caller as lane 0.
+    ///
+    /// # Errors
+    /// Those of `work`; [`Contended`](Status::Contended) at once when another call holds
+    /// or is queued; [`Freed`](Status::Freed); [`Aborted`](Status::Aborted) when `control`
+    /// was cancelled before; [`Unsupported`](Status::Unsupported) in a forked child;
+    /// [`Internal`](Status::Internal) when `work` panics.
+    pub fn immediate<R>(
+        &self,
+        control: &Control,
+        work: impl FnOnce(&mut Hold<'_>) -> Result<R>,
+    ) -> Result<R> {
+        self.core().immediate(control, work)
+    }
+
+    /// Queues `work` for the executor's own thread and returns. `done` is called
+    /// exactly once, with what came of it: on that thread after the call, on the
+    /// cancelling thread when it was cancelled in the queue, or on the calling
+    /// thread, before this returns, when it was not accepted. It may submit further
+    /// calls and free the executor, and must not wait for it; a panic in it is dropped.
+    ///
+    /// The errors that reach `done` are those of [`immediate`](Self::immediate), save that
+    /// [`Contended`](Status::Contended) means that an immediate call holds, and
+    /// [`DeferredLimit`](Status::DeferredLimit) when too many calls are outstanding.
+    pub fn deferred<R: Send + 'static>(
+        &self,
+        control: Arc<Control>,
+        work: impl FnOnce(&mut Hold<'_>) -> Result<R> + Send + 'static,
+        done: impl FnOnce(Result<R>) + Send + 'static,
+    ) {
+        let call = Call::new(Arc::clone(&control), work, done);
+        self.core().submit(&control, Box::new(call));
+    }
+
+    /// Waits until every call submitted so far is over, then lets the threads idle in `mood`.
+    ///
+    /// # Errors
+    /// [`Freed`](Status::Freed); [`Unsupported`](Status::Unsupported) in a forked child;
+    /// [`InvalidArgument`](Status::InvalidArgument) from inside a call or callback of
+    /// this executor, which would wait for itself. Never an error of a drained call.
+    pub fn drain(&self, mood: Mood) -> Result<()> {
+        let core = self.core();
+        core.threads.check_process()?;
+        if is_inside(core.name()) {
+            return Err(Error::invalid(
+                "drain() was called from inside a call or callback of the same executor and would \
+                 wait for itself: use the form that does not block",
+            ));
+        }
+        let (over, is_over) = mpsc::channel();
+        core.drain(mood, Box::new(move |outcome| drop(over.send(outcome))));
+        Threads::finish(core);
+        is_over.recv().unwrap_or_else(|mpsc::RecvError| {
+            Err(Error::new(Status::Internal, "a drain was forgotten"))
+        })
+    }
+
+    /// The same without blocking: `done` is called once, by the thread that ends
+    /// the last call waited for, or before this returns when there is none.
+    pub fn drain_deferred(&self, mood: Mood, done: impl FnOnce(Result<()>) + Send + 'static) {
+        let core = self.core();
+        match core.threads.check_process() {
+            Ok(()) => core.drain(mood, Box::new(done)),
+            Err(error) => tell(|| done(Err(error))),
+        }
+    }
+
+    /// Refuses new calls, runs every deferred call that was accepted, joins all threads and
+    /// releases the scratch. Again, or in a forked child, it does nothing; from inside
+    /// a call or callback of this executor it is [`retire`](Self::retire).
+    pub fn free(&self) {
+        self.core().free();
+    }
+
+    /// As [`free`](Self::free), for an environment that is going: queued calls end
+    /// [`Aborted`](Status::Aborted) and the running one is cancelled.
+    pub fn abandon(&self) {
+        self.core().abandon();
+        self.core().free();
+    }
+
+    /// Refuses new calls and lets the executor's own threads finish what was
+    /// accepted, without waiting for them. A later `free` or `abandon` still joins.
+    pub fn retire(&self) {
+        self.core().close();
+    }
+
+    /// Whether the executor was closed and no thread of it is left to join.
+    pub fn is_finished(&self) -> bool {
+        let core = self.core();
+        core.threads.check_process().is_err() || (core.is_over() && core.threads.is_joined())
+    }
+
+    /// How many threads compute a call, at least one.
+    pub fn threads(&self) -> usize {
+        self.core().lanes
+    }
+
+    /// The class the executor is pinned to, if it is.
+    pub fn cpu_class(&self) -> Option<CpuClass> {
+        self.core().cpu_class
+    }
+
+    /// How many deferred calls are queued or running; zero in a forked child.
+    pub fn outstanding(&self) -> usize {
+        let core = self.core();
+        match core.threads.check_process() {
+            Ok(()) => lock(&core.state).order.outstanding(),
+            Err(_) => 0,
+        }
+    }
+
+    /// How the threads idle.
+    pub fn mood(&self) -> Mood {
+        self.core().threads.mood()
+    }
+
+    /// Bytes of scratch all lanes hold together, as of the end of the last call.
+    pub fn scratch_bytes(&self) -> usize {
+        self.core().scratch_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Runs the deferred call whose turn it is, for an event loop to call; whether there was one.
+    #[cfg(not(feature = "native"))]
+    pub fn turn(&self) -> bool {
+        self.core().turn()
+    }
+
+    fn new(lanes: usize, cpu_class: Option<CpuClass>, deferred_limit: usize) -> Executor {
+        let core = Arc::new(Core {
+            lanes,
+            cpu_class,
+            state: Mutex::new(State {
+                order: Order::new(deferred_limit),
+                running: None,
+            }),
+            arenas: Mutex::new((0..lanes).map(|_| Arena::new()).collect()),
+            scratch_bytes: AtomicUsize::new(0),
+            threads: Threads::new(lanes),
+        });
+        Executor(Arc::new(Handle { core }))
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.0.core
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor")
+            .field("threads", &self.threads())
+            .field("cpu_class", &self.cpu_class())
+            .field("mood", &self.mood())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What callers share. The conductor keeps the core alone, and so ends with the last of them.
+struct Handle {
+    core: Arc<Core>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Where no thread will run what is queued, nobody is left who could.
+        if cfg!(feature = "native") {
+            self.core.close();
+        } else {
+            self.core.abandon();
+        }
+    }
+}
+
+/// Who waits for a drain.
+type Waiter = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// An executor, as its threads and its queued calls know it.
+struct Core {
+    lanes: usize,
+    cpu_class: Option<CpuClass>,
+    state: Mutex<State>,
+    /// Locked by the call that holds, so never waited for.
+    arenas: Mutex<Vec<Arena>>,
+    scratch_bytes: AtomicUsize,
+    threads: Threads,
+}
+
+/// What changes when a call is submitted, starts or ends.
+struct State {
+    order: Order<Box<dyn Deferred>, Waiter>,
+    /// The flag that asks the holding call to stop.
+    running: Option<Arc<AtomicBool>>,
+}
+
+impl Core {
+    /// The executor's name among those a thread may be inside of.
+    fn name(&self) -> usize {
+        (&raw const *self).addr()
+    }
+
+    fn immediate<R>(
+        &self,
+        control: &Control,
+        work: impl FnOnce(&mut Hold<'_>) -> Result<R>,
+    ) -> Result<R> {
+        self.threads.check_process()?;
+        control.check()?;
+        let ticket = {
+            let mut state = lock(&self.state);
+            let ticket = state.order.immediate()?;
+            state.running = Some(control.flag());
+            ticket
+        };
+        let outcome = self.hold(|team, arenas| {
+            guarded(|| {
+                work(&mut Hold {
+                    team,
+                    arenas,
+                    control,
+                })
+            })
+        });
+        self.over(ticket);
+        outcome
+    }
+
+    /// Queues a deferred call, or tells it why not.
+    fn submit(self: &Arc<Self>, control: &Control, call: Box<dyn Deferred>) {
+        let refused = match self.threads.check_process() {
+            Ok(()) => control.enqueue(self, call, |call| self.admit(call)),
+            Err(error) => Some((error, call)),
+        };
+        match refused {
+            None => self.threads.ring(),
+            Some((error, call)) => end_with(call, error),
+        }
+    }
+
+    fn admit(self: &Arc<Self>, call: Box<dyn Deferred>) -> Admission {
+        let mut state = lock(&self.state);
+        let ticket = match state.order.deferred(call) {
+            Ok(ticket) => ticket,
+            Err((refusal, call)) => return Err((refusal.into(), call)),
+        };
+        // Still under the lock, which keeps the conductor, and whoever frees, from the ticket.
+        if let Err(error) = self.threads.ready(self)
+            && let Some(call) = state.order.withdraw(ticket)
+        {
+            state.order.settled(ticket);
+            return Err((error, call));
+        }
+        Ok(ticket)
+    }
+
+    /// Runs the deferred call whose turn it is; whether there was one.
+    fn turn(&self) -> bool {
+        let (ticket, mut call) = {
+            let mut state = lock(&self.state);
+            let Some((ticket, call)) = state.order.next() else {
+                return false;
+            };
+            state.running = Some(call.flag());
+            (ticket, call)
+        };
+        self.hold(|team, arenas| call.run(team, arenas));
+        inside(self.name(), || tell(|| call.settle()));
+        self.over(ticket);
+        true
+    }
+
+    /// Lends what a call computes with, and takes the hold back.
+    fn hold<R>(&self, work: impl FnOnce(&dyn ForkJoin, &mut [Arena]) -> R) -> R {
+        let outcome = {
+            let mut arenas = lock(&self.arenas);
+            let outcome = inside(self.name(), || work(self.threads.team(), &mut arenas));
+            arenas.iter_mut().for_each(Arena::end_call);
+            let bytes = arenas.iter().map(Arena::bytes).sum();
+            self.scratch_bytes.store(bytes, Ordering::Relaxed);
+            outcome
+        };
+        let mut state = lock(&self.state);
+        state.running = None;
+        state.order.release();
+        outcome
+    }
+
+    /// Takes a cancelled call out of the queue, if it is still there, and ends it.
+    fn withdraw(&self, ticket: Ticket) {
+        if self.threads.check_process().is_err() {
+            return;
+        }
+        let call = lock(&self.state).order.withdraw(ticket);
+        if let Some(call) = call {
+            self.abort(ticket, call);
+        }
+    }
+
+    /// Ends a call that was taken out of the queue.
+    fn abort(&self, ticket: Ticket, call: Box<dyn Deferred>) {
+        inside(self.name(), || end_with(call, Error::aborted()));
+        self.over(ticket);
+    }
+
+    /// A call's outcome was handed over: serves those who waited for it.
+    fn over(&self, ticket: Ticket) {
+        let closed = {
+            let mut state = lock(&self.state);
+            state.order.settled(ticket);
+            state.order.is_closed()
+        };
+        self.serve_drains();
+        if closed {
+            self.threads.ring();
+        }
+    }
+
+    fn drain(&self, mood: Mood, waiter: Waiter) {
+        let refused = lock(&self.state).order.drain(mood, waiter);
+        match refused {
+            Ok(()) => self.serve_drains(),
+            Err((refusal, waiter)) => tell(|| waiter(Err(refusal.into()))),
+        }
+    }
+
+    /// Sets the mood and calls the waiter of every drain whose calls are over.
+    fn serve_drains(&self) {
+        while let Some(waiter) = self.drained() {
+            inside(self.name(), || tell(|| waiter(Ok(()))));
+        }
+    }
+
+    fn drained(&self) -> Option<Waiter> {
+        let mut state = lock(&self.state);
+        let (mood, waiter) = state.order.drained()?;
+        if let Some(mood) = mood {
+            self.threads.set_mood(mood);
+        }
+        Some(waiter)
+    }
+
+    /// Refuses new calls, and lets the conductor go when the last is over.
+    fn close(&self) {
+        if self.threads.check_process().is_ok() {
+            lock(&self.state).order.close();
+            self.threads.ring();
+        }
+    }
+
+    /// Refuses new calls, ends the queued ones and asks the running one to stop.
+    fn abandon(&self) {
+        if self.threads.check_process().is_err() {
+            return;
+        }
+        let mut queued = Vec::new();
+        {
+            let mut state = lock(&self.state);
+            state.order.close();
+            if let Some(running) = &state.running {
+                running.store(true, Ordering::Release);
+            }
+            while let Some(call) = state.order.withdraw_first() {
+                queued.push(call);
+            }
+        }
+        for (ticket, call) in queued {
+            self.abort(ticket, call);
+        }
+    }
+
+    fn free(&self) {
+        self.close();
+        if self.threads.check_process().is_err() || is_inside(self.name()) {
+            return;
+        }
+        Threads::finish(self);
+        let (over, is_over) = mpsc::channel();
+        let waiter = Box::new(move |outcome| drop(over.send(outcome)));
+        lock(&self.state).order.watch(waiter);
+        self.serve_drains();
+        // Either the waiter was called, or it was dropped with an executor that is no more.
+        drop(is_over.recv());
+        self.threads.join();
+        self.release_scratch();
+    }
+
+    /// Whether it is closed and its last call is over.
+    fn is_over(&self) -> bool {
+        lock(&self.state).order.is_finished()
+    }
+
+    fn release_scratch(&self) {
+        lock(&self.arenas).fill_with(Arena::new);
+        self.scratch_bytes.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Ends a call that did not run.
+fn end_with(mut call: Box<dyn Deferred>, error: Error) {
+    tell(|| {
+        call.fail(error);
+        call.settle();
+    });
+}
+
+/// How many lanes these `threads` mean.
+fn lanes_of(threads: Option<usize>) -> Result<usize> {
+    match threads {
+        None => Ok(default_lanes(UsableCores::of_this_process().count())),
+        Some(threads) if (1..=MOST_THREADS).contains(&threads) => Ok(threads),
+        Some(threads) => Err(Error::invalid(format!(
+            "threads is {threads}: an executor takes 1 to {MOST_THREADS}, or leave it out for 7/8 \
+             of the cores this process may use"
+        ))),
+    }
+}
+
+/// 7/8 of the cores, so that the program's own threads keep some; at least one.
+fn default_lanes(cores: usize) -> usize {
+    (cores * 7 / 8).clamp(1, MOST_THREADS)
+}
+
+/// How many deferred calls this `deferred_limit` means.
+fn limit_of(deferred_limit: Option<usize>) -> Result<usize> {
+    match deferred_limit {
+        None => Ok(DEFAULT_DEFERRED_LIMIT),
+        Some(0) => Err(Error::invalid(format!(
+            "deferredLimit is 0: an executor takes at least 1, or leave it out for \
+             {DEFAULT_DEFERRED_LIMIT}"
+        ))),
+        Some(limit) => Ok(limit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::default_lanes;
+
+    #[test]
+    fn seven_eighths_of_the_cores_and_at_least_one() {
+        let table = [
+            (1, 1),
+            (2, 1),
+            (3, 2),
+            (4, 3),
+            (8, 7),
+            (15, 13),
+            (16, 14),
+            (9999, 1024),
+        ];
+        for (cores, lanes) in table {
+            assert_eq!(default_lanes(cores), lanes, "{cores} cores");
+        }
+    }
+}

@@ -1,5 +1,23 @@
 //! What this machine is: its CPU class, its cores, what the build can drive.
+//!
+//! The question every other floor asks is *which kernels run here*. It is
+//! answered in two steps that never mix. `features` asks the processor and the operating
+//! system what they offer, and is the only file that differs from machine to
+//! machine. [`cpu`] holds the table of classes: what each needs, and where
+//! dispatch goes when a class has no kernels of its own. The table is plain data, so
+//! its every row is tested on any machine.
+//!
+//! [`gpu`] is the same table for devices: names and rules only, since finding
+//! devices takes a vendor's driver. [`capabilities`] turns all of it into words.
+//! [`cores`] counts what this process may use, which is often less than there is.
 
+pub mod capabilities;
+pub mod cores;
 pub mod cpu;
+mod features;
+pub mod gpu;
+#[cfg(feature = "native")]
+pub mod mapping;
 
 pub use cpu::CpuClass;
+pub use gpu::{GpuClass, GpuVendor};

@@ -1,0 +1,154 @@
+//! What one environment, the main thread or a worker, owns, and how it ends.
+//!
+//! An environment's threads must all have ended before Node may unload the
+//! addon's image, and a worker can be terminated at any instruction. So the
+//! environment knows every executor that may still have a thread, also those
+//! JavaScript has freed or forgotten, and its cleanup hook stops and joins them.
+
+use crate::{
+    channel::{Channel, Ticket},
+    errors::{Result, internal},
+};
+use napi::{Env, Error, check_status, sys};
+use std::{
+    cell::{Cell, RefCell},
+    ffi::c_void,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    sync::Arc,
+};
+use uform::executor::Executor;
+
+/// The state of one environment. It lives on that environment's JS thread.
+pub struct Environment {
+    env: sys::napi_env,
+    channel: Arc<Channel>,
+    /// Every executor that may still have a thread.
+    executors: RefCell<Vec<Executor>>,
+    /// Deferred calls whose outcome was not delivered yet.
+    outstanding: Cell<usize>,
+    closed: Cell<bool>,
+}
+
+impl Environment {
+    /// Sets up the environment in which the addon is being loaded.
+    pub fn open(env: Env) -> napi::Result<()> {
+        let raw = env.raw();
+        let environment = Rc::new(Environment {
+            env: raw,
+            channel: Channel::open(raw)?,
+            executors: RefCell::default(),
+            outstanding: Cell::new(0),
+            closed: Cell::new(false),
+        });
+        let hook = Rc::into_raw(Rc::clone(&environment));
+        env.set_instance_data(environment, (), |_| ())?;
+        // Node runs hooks in reverse: this one, added after the channel was opened, runs before
+        // the channel's function is deleted.
+        // SAFETY: `close` takes back the count that `into_raw` gave away; Node calls it once.
+        check_status!(unsafe {
+            sys::napi_add_env_cleanup_hook(raw, Some(close), hook.cast_mut().cast())
+        })
+    }
+
+    /// The environment being run, on its JS thread.
+    pub fn of(env: sys::napi_env) -> napi::Result<Rc<Environment>> {
+        Env::from_raw(env)
+            .get_instance_data::<Rc<Environment>>()?
+            .map(|environment| Rc::clone(environment))
+            .ok_or_else(|| Error::from_reason("this environment has no uform addon loaded"))
+    }
+
+    /// Remembers an executor until its threads have ended.
+    pub fn adopt(&self, executor: &Executor) {
+        let mut executors = self.executors.borrow_mut();
+        executors.retain(|executor| !executor.is_finished());
+        executors.push(executor.clone());
+    }
+
+    /// Lets go of an executor nobody has a handle of any more. It finishes
+    /// its calls and ends its threads by itself, and stays known until then.
+    pub fn retire(&self, executor: &Executor) {
+        if !self.closed.get() {
+            executor.retire();
+        }
+    }
+
+    /// A ticket for a deferred call about to be submitted, which keeps the
+    /// process alive until `settle(error, value)` was called.
+    pub fn ticket(&self, settle: sys::napi_value) -> Result<Ticket> {
+        let ticket = Ticket::issue(&self.channel, self.env, settle).map_err(internal)?;
+        if self.outstanding.replace(self.outstanding.get() + 1) == 0 {
+            self.channel.keep_alive(self.env, true);
+        }
+        Ok(ticket)
+    }
+
+    /// One outcome was delivered.
+    pub fn settled(&self) {
+        self.outstanding
+            .set(self.outstanding.get().saturating_sub(1));
+        if self.outstanding.get() == 0 {
+            self.channel.keep_alive(self.env, false);
+        }
+    }
+
+    /// Tells the collector how much memory outside its heap came or went, in bytes.
+    pub fn account(&self, bytes: i64) {
+        let mut now = 0;
+        if bytes != 0 {
+            // SAFETY: on the JS thread, which handles of this environment never leave. A
+            // failure costs the collector a hint and nothing else.
+            unsafe { sys::napi_adjust_external_memory(self.env, bytes, &mut now) };
+        }
+    }
+
+    /// Stops everything and joins every thread.
+    fn close(&self) {
+        self.closed.set(true);
+        self.channel.close();
+        for executor in self.executors.take() {
+            executor.abandon();
+        }
+    }
+}
+
+unsafe extern "C" fn close(environment: *mut c_void) {
+    // SAFETY: `open` gave one count of the `Rc` to this hook.
+    let environment = unsafe { Rc::from_raw(environment.cast_const().cast::<Environment>()) };
+    // A panic may not cross into Node; the environment ends either way.
+    let _ = catch_unwind(AssertUnwindSafe(|| environment.close()));
+}
+
+/// A running account of the memory one handle keeps outside the collector's heap.
+pub struct Account {
+    environment: Rc<Environment>,
+    bytes: Cell<i64>,
+}
+
+impl Account {
+    /// An account of nothing yet.
+    pub fn new(environment: Rc<Environment>) -> Self {
+        Account {
+            environment,
+            bytes: Cell::new(0),
+        }
+    }
+
+    /// The environment the handle belongs to.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// Sets what the handle keeps now.
+    pub fn set(&self, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.environment.account(bytes - self.bytes.replace(bytes));
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}

@@ -1,0 +1,138 @@
+//! Executors as JavaScript sees them.
+
+use crate::{
+    environment::{Account, Environment},
+    errors::{Result, internal, refusal},
+    outcome::Outcome,
+};
+use napi::{
+    Env, JsValue,
+    bindgen_prelude::{External, Unknown},
+};
+use napi_derive::napi;
+use std::rc::Rc;
+use uform::{
+    executor::{Executor, Mood},
+    hardware::CpuClass,
+    placement::RamOptions,
+};
+
+/// What a thread pins beside the executor's scratch: its stack and what the system
+/// keeps about it. An estimate for the collector, in bytes.
+const THREAD_BYTES: usize = 256 << 10;
+
+/// An executor and what the collector was told about it.
+pub struct ExecutorHandle {
+    pub executor: Executor,
+    account: Account,
+}
+
+impl ExecutorHandle {
+    fn new(executor: Executor, environment: Rc<Environment>) -> Self {
+        environment.adopt(&executor);
+        let handle = ExecutorHandle {
+            executor,
+            account: Account::new(environment),
+        };
+        handle.account();
+        handle
+    }
+
+    /// The environment that made it.
+    pub fn environment(&self) -> &Environment {
+        self.account.environment()
+    }
+
+    /// Tells the collector what the executor keeps by now.
+    pub fn account(&self) {
+        let bytes = if self.executor.is_finished() {
+            0
+        } else {
+            THREAD_BYTES * self.executor.threads() + self.executor.scratch_bytes()
+        };
+        self.account.set(bytes);
+    }
+}
+
+impl Drop for ExecutorHandle {
+    /// JavaScript forgot the handle, or its environment ended.
+    fn drop(&mut self) {
+        self.environment().retire(&self.executor);
+    }
+}
+
+/// An executor's handle in JavaScript.
+pub type CompiledExecutor = External<ExecutorHandle>;
+
+/// Where an executor's threads go. Counts are safe integers; absent: the engine's default.
+#[napi(object, object_to_js = false)]
+pub struct RamConfig {
+    pub threads: Option<f64>,
+    pub cpu_class: Option<String>,
+    pub deferred_limit: Option<f64>,
+}
+
+/// Spawns host threads for models that reside in host memory.
+#[napi(catch_unwind)]
+pub fn executor_for_ram(env: Env, config: RamConfig) -> Result<CompiledExecutor> {
+    let options = RamOptions {
+        threads: config.threads.map(|count| count as usize),
+        cpu_class: class(config.cpu_class)?,
+        deferred_limit: config.deferred_limit.map(|count| count as usize),
+    };
+    let environment = Environment::of(env.raw()).map_err(internal)?;
+    let executor = Executor::for_ram(&options).map_err(refusal)?;
+    Ok(External::new(ExecutorHandle::new(executor, environment)))
+}
+
+/// The executor that computes immediate calls on the caller and deferred ones on one thread.
+#[napi(catch_unwind)]
+pub fn executor_inline(env: Env) -> Result<CompiledExecutor> {
+    let environment = Environment::of(env.raw()).map_err(internal)?;
+    Ok(External::new(ExecutorHandle::new(
+        Executor::inline(),
+        environment,
+    )))
+}
+
+/// Waits for every call submitted so far, then idles in `mood`: 0 parked, 1 spinning.
+#[napi(catch_unwind)]
+pub fn executor_drain(executor: &CompiledExecutor, mood: u32) -> Result<()> {
+    executor.executor.drain(parse_mood(mood)).map_err(refusal)
+}
+
+/// The same without waiting: `settle(error, value)` is called when it is so.
+#[napi(catch_unwind)]
+pub fn executor_drain_deferred(
+    executor: &CompiledExecutor,
+    mood: u32,
+    settle: Unknown<'_>,
+) -> Result<()> {
+    let ticket = executor.environment().ticket(settle.raw())?;
+    executor
+        .executor
+        .drain_deferred(parse_mood(mood), move |outcome| {
+            ticket.settle(outcome.map(|()| Outcome::Done));
+        });
+    Ok(())
+}
+
+/// Runs every deferred call, joins the threads, releases the scratch. Again: nothing.
+#[napi(catch_unwind)]
+pub fn executor_free(executor: &CompiledExecutor) {
+    executor.executor.free();
+    executor.account();
+}
+
+fn parse_mood(mood: u32) -> Mood {
+    match mood {
+        1 => Mood::Spinning,
+        _ => Mood::Parked,
+    }
+}
+
+/// A class by its word.
+pub fn class(word: Option<String>) -> Result<Option<CpuClass>> {
+    word.map(|word| CpuClass::parse(&word).map_err(refusal))
+        .transpose()
+}

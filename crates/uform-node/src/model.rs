@@ -1,0 +1,231 @@
+//! Models as JavaScript sees them.
+
+use crate::{
+    call::CompiledCall,
+    environment::{Account, Environment},
+    errors::{Result, internal, refusal},
+    executor::{CompiledExecutor, class},
+    outcome::{Outcome, Value},
+};
+use napi::{
+    Env, JsValue,
+    bindgen_prelude::{External, Unknown},
+    check_status, sys,
+};
+use napi_derive::napi;
+use std::{path::Path, ptr, rc::Rc, sync::Arc};
+use uform::model::{
+    EncodeOptions as Encoding, Model, ModelOptions, Pooling, Precision, Texts, Truncate,
+};
+
+/// A model and what the collector was told about it.
+pub struct ModelHandle {
+    model: Model,
+    account: Account,
+}
+
+impl ModelHandle {
+    /// A handle of the environment that asked for the model.
+    pub fn new(model: Model, environment: Rc<Environment>) -> Self {
+        let account = Account::new(environment);
+        account.set(model.bytes());
+        ModelHandle { model, account }
+    }
+}
+
+/// A model's handle in JavaScript.
+pub type CompiledModel = External<ModelHandle>;
+
+/// How a model is loaded. Absent: the engine's default.
+#[napi(object, object_to_js = false)]
+pub struct LoadOptions {
+    pub cpu_class: Option<String>,
+    pub precision: Option<String>,
+}
+
+impl LoadOptions {
+    fn parse(self) -> Result<ModelOptions> {
+        let precision = self.precision.as_deref().unwrap_or("auto");
+        Ok(ModelOptions {
+            cpu_class: class(self.cpu_class)?,
+            precision: Precision::parse(precision).map_err(refusal)?,
+        })
+    }
+}
+
+/// How texts become vectors. Absent: what the model's own files say.
+#[napi(object, object_to_js = false)]
+pub struct EncodeOptions {
+    pub pooling: Option<String>,
+    pub normalize: Option<bool>,
+    pub dimensions: Option<f64>,
+    pub prompt: Option<String>,
+    pub prompt_text: Option<String>,
+    /// Whether a text over the limit is an error; absent: it is cut.
+    pub refuse_long_texts: Option<bool>,
+}
+
+impl EncodeOptions {
+    fn parse(self) -> Result<Encoding> {
+        let pooling = self.pooling.as_deref().map(Pooling::parse).transpose();
+        Ok(Encoding {
+            pooling: pooling.map_err(refusal)?,
+            normalize: self.normalize,
+            dimensions: self.dimensions.map(|count| count as usize),
+            prompt: self.prompt,
+            prompt_text: self.prompt_text,
+            truncate: match self.refuse_long_texts {
+                Some(true) => Truncate::Refuse,
+                _ => Truncate::Cut,
+            },
+        })
+    }
+}
+
+/// Loads a model into host memory while the caller waits.
+#[napi(catch_unwind)]
+pub fn model_load_ram(
+    env: Env,
+    path: String,
+    options: LoadOptions,
+    executor: &CompiledExecutor,
+) -> Result<CompiledModel> {
+    let environment = Environment::of(env.raw()).map_err(internal)?;
+    let model = Model::load_ram(Path::new(&path), &options.parse()?, &executor.executor)
+        .map_err(refusal)?;
+    Ok(External::new(ModelHandle::new(model, environment)))
+}
+
+/// The same without waiting: `settle(error, model)` is called when it is loaded.
+#[napi(catch_unwind)]
+pub fn model_open_ram(
+    path: String,
+    options: LoadOptions,
+    executor: &CompiledExecutor,
+    call: &CompiledCall,
+    settle: Unknown<'_>,
+) -> Result<()> {
+    let options = options.parse()?;
+    let ticket = executor.environment().ticket(settle.raw())?;
+    let control = Arc::clone(call);
+    Model::open_ram(
+        path.into(),
+        options,
+        &executor.executor,
+        control,
+        move |outcome| {
+            ticket.settle(outcome.map(Outcome::Model));
+        },
+    );
+    Ok(())
+}
+
+/// Vectors of the texts, an array of strings, while the caller waits.
+#[napi(catch_unwind)]
+pub fn model_encode_text(
+    env: Env,
+    model: &CompiledModel,
+    executor: &CompiledExecutor,
+    texts: Unknown<'_>,
+    options: EncodeOptions,
+) -> Result<Value> {
+    let texts = read_texts(env.raw(), texts.raw()).map_err(internal)?;
+    let found = model
+        .model
+        .encode_text(&executor.executor, &texts, &options.parse()?);
+    executor.account();
+    let found = Outcome::Embeddings(found.map_err(refusal)?);
+    found.into_value(env.raw()).map(Value).map_err(internal)
+}
+
+/// The same without waiting: `settle(error, embeddings)` is called when they are
+/// there. The texts are copied before this returns.
+#[napi(catch_unwind)]
+pub fn model_encode_text_deferred(
+    env: Env,
+    model: &CompiledModel,
+    executor: &CompiledExecutor,
+    texts: Unknown<'_>,
+    options: EncodeOptions,
+    call: &CompiledCall,
+    settle: Unknown<'_>,
+) -> Result<()> {
+    let texts = read_texts(env.raw(), texts.raw()).map_err(internal)?;
+    let options = options.parse()?;
+    let ticket = executor.environment().ticket(settle.raw())?;
+    let control = Arc::clone(call);
+    executor.account();
+    model.model.encode_text_deferred(
+        &executor.executor,
+        texts,
+        options,
+        control,
+        move |outcome| {
+            ticket.settle(outcome.map(Outcome::Embeddings));
+        },
+    );
+    Ok(())
+}
+
+/// Waits for the model's calls in flight and releases its weights. Again: nothing.
+#[napi(catch_unwind)]
+pub fn model_free(model: &CompiledModel) {
+    model.model.free();
+    model.account.set(0);
+}
+
+/// Copies an array of strings. Ill-formed UTF-16 becomes U+FFFD.
+fn read_texts(env: sys::napi_env, array: sys::napi_value) -> napi::Result<Texts> {
+    let mut count = 0;
+    // SAFETY: `array` is a value of the current scope.
+    check_status!(unsafe { sys::napi_get_array_length(env, array, &mut count) })?;
+    let mut texts = Texts::with_capacity(count as usize, 0);
+    let mut bytes = Vec::new();
+    for index in 0..count {
+        read_text(env, array, index, &mut bytes)?;
+        // V8 writes well-formed UTF-8, so this borrows; were it not so, nothing worse than U+FFFD.
+        texts.push(&String::from_utf8_lossy(&bytes));
+    }
+    Ok(texts)
+}
+
+/// Copies one string of the array into `bytes`, within a scope of its own:
+/// the handles of a long array would otherwise pile up.
+fn read_text(
+    env: sys::napi_env,
+    array: sys::napi_value,
+    index: u32,
+    bytes: &mut Vec<u8>,
+) -> napi::Result<()> {
+    let (mut scope, mut text) = (ptr::null_mut(), ptr::null_mut());
+    let (mut length, mut written) = (0, 0);
+    // SAFETY: the scope is closed before its handles are forgotten; the second reading writes at
+    // most `length` bytes and a NUL into room made for both, and `written` says how many.
+    unsafe {
+        check_status!(sys::napi_open_handle_scope(env, &mut scope))?;
+        let status = sys::napi_get_element(env, array, index, &mut text);
+        let status = first_failure(status, || {
+            sys::napi_get_value_string_utf8(env, text, ptr::null_mut(), 0, &mut length)
+        });
+        let status = first_failure(status, || {
+            bytes.clear();
+            bytes.reserve(length + 1);
+            let room = bytes.as_mut_ptr().cast();
+            sys::napi_get_value_string_utf8(env, text, room, length + 1, &mut written)
+        });
+        sys::napi_close_handle_scope(env, scope);
+        check_status!(status)?;
+        bytes.set_len(written);
+    }
+    Ok(())
+}
+
+fn first_failure(
+    status: sys::napi_status,
+    next: impl FnOnce() -> sys::napi_status,
+) -> sys::napi_status {
+    match status {
+        sys::Status::napi_ok => next(),
+        failure => failure,
+    }
+}

@@ -1,0 +1,82 @@
+//! What a call brings back, as JavaScript values.
+
+use crate::{arrays::typed_array, environment::Environment, model::ModelHandle};
+use napi::{
+    bindgen_prelude::{External, ToNapiValue, TypeName},
+    check_status, sys,
+};
+use std::{ffi::CStr, ptr};
+use uform::model::{Embeddings, Model};
+
+/// What a call brings back.
+pub enum Outcome {
+    /// Nothing but that it ended.
+    Done,
+    /// A model that was opened.
+    Model(Model),
+    /// Vectors.
+    Embeddings(Embeddings),
+}
+
+impl Outcome {
+    /// The outcome as a value of the current scope, on the JS thread.
+    pub fn into_value(self, env: sys::napi_env) -> napi::Result<sys::napi_value> {
+        match self {
+            // SAFETY: `env` is entered.
+            Outcome::Done => unsafe { ToNapiValue::to_napi_value(env, ()) },
+            Outcome::Model(model) => {
+                let handle = ModelHandle::new(model, Environment::of(env)?);
+                // SAFETY: `env` is entered.
+                unsafe { ToNapiValue::to_napi_value(env, External::new(handle)) }
+            }
+            Outcome::Embeddings(embeddings) => embeddings_value(env, embeddings),
+        }
+    }
+}
+
+fn embeddings_value(env: sys::napi_env, found: Embeddings) -> napi::Result<sys::napi_value> {
+    let number = |number: usize| {
+        // SAFETY: `env` is entered.
+        unsafe { ToNapiValue::to_napi_value(env, number as f64) }
+    };
+    let properties: [(&CStr, sys::napi_value); 5] = [
+        (c"rows", number(found.rows)?),
+        (c"dimensions", number(found.dimensions)?),
+        (c"data", typed_array(env, found.data)?),
+        (c"tokens", typed_array(env, found.tokens)?),
+        (c"truncated", typed_array(env, found.truncated)?),
+    ];
+    let mut object = ptr::null_mut();
+    // SAFETY: all values are of the current scope, names end with a NUL.
+    unsafe {
+        check_status!(sys::napi_create_object(env, &mut object))?;
+        for (name, value) in properties {
+            check_status!(sys::napi_set_named_property(
+                env,
+                object,
+                name.as_ptr(),
+                value
+            ))?;
+        }
+    }
+    Ok(object)
+}
+
+/// A value of the current scope, given back to JavaScript as it is.
+pub struct Value(pub sys::napi_value);
+
+impl ToNapiValue for Value {
+    unsafe fn to_napi_value(_: sys::napi_env, value: Self) -> napi::Result<sys::napi_value> {
+        Ok(value.0)
+    }
+}
+
+impl TypeName for Value {
+    fn type_name() -> &'static str {
+        "Value"
+    }
+
+    fn value_type() -> napi::ValueType {
+        napi::ValueType::Unknown
+    }
+}

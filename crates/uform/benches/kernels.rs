@@ -1,0 +1,141 @@
+//! `cargo bench --bench kernels`: what each class of kernels does on one thread.
+//!
+//! Every figure is the best of many short bursts, since a shared machine's
+//! neighbours only ever make it slower.
+
+use std::time::{Duration, Instant};
+
+use uform::kernels::{Activation, Epilogue, Kernels, Norm, Solo};
+
+const ROWS: [usize; 7] = [1, 4, 8, 16, 32, 128, 512];
+const LAYERS: [(usize, usize); 4] = [(384, 1152), (384, 384), (384, 1536), (1536, 384)];
+const TOKENS: [usize; 5] = [8, 16, 64, 256, 512];
+
+fn main() {
+    for kernels in Kernels::here() {
+        println!("\n{:?}, one thread", kernels.class());
+        print!("{:<28}", "linear, GFLOP/s; rows:");
+        ROWS.iter().for_each(|rows| print!("{rows:>8}"));
+        println!();
+        for (inputs, outputs) in LAYERS {
+            linear(kernels, inputs, outputs, Activation::Identity);
+        }
+        linear(kernels, 384, 1536, Activation::Gelu);
+
+        print!("{:<28}", "attention, GFLOP/s; tokens:");
+        TOKENS.iter().for_each(|tokens| print!("{tokens:>8}"));
+        println!();
+        for head_size in [32, 64] {
+            attention(kernels, head_size);
+        }
+        elementwise(kernels);
+    }
+}
+
+fn linear(kernels: &Kernels, inputs: usize, outputs: usize, activation: Activation) {
+    print!("  {:<26}", format!("{inputs} to {outputs} {activation:?}"));
+    let weights = numbers(inputs * outputs);
+    let bias = numbers(outputs);
+    let packed = kernels.pack(&Solo, &[&weights], inputs);
+    for count in ROWS {
+        let rows = numbers(count * inputs);
+        let mut out = vec![0.0; count * outputs];
+        let epilogue = Epilogue {
+            bias: Some(&bias),
+            activation,
+            residual: None,
+        };
+        let seconds = best(|| kernels.linear(&Solo, &rows, &packed, epilogue, &mut out));
+        print!(
+            "{:>8.1}",
+            (2 * count * inputs * outputs) as f64 / seconds / 1e9
+        );
+    }
+    println!();
+}
+
+fn attention(kernels: &Kernels, head_size: usize) {
+    let (heads, texts) = (12, 2);
+    let hidden = heads * head_size;
+    print!("  {:<26}", format!("{heads} heads of {head_size}"));
+    for length in TOKENS {
+        let qkv = numbers(texts * length * 3 * hidden);
+        let mut out = vec![0.0; texts * length * hidden];
+        let mut scratch = vec![0.0; kernels.attention_scratch(1, length, head_size)];
+        let lengths = [length; 2];
+        let seconds =
+            best(|| kernels.attention(&Solo, &qkv, &lengths, heads, &mut scratch, &mut out));
+        let work = texts * heads * 4 * length * length * head_size;
+        print!("{:>8.1}", work as f64 / seconds / 1e9);
+    }
+    println!();
+}
+
+/// What costs per element: layer norm, packing, and an activation, as what it adds to a layer.
+fn elementwise(kernels: &Kernels) {
+    let (count, hidden) = (128, 384);
+    let mut rows = numbers(count * hidden);
+    let (gain, bias) = (vec![1.0; hidden], vec![0.0; hidden]);
+    let norm = Norm {
+        gain: &gain,
+        bias: &bias,
+        epsilon: 1e-12,
+    };
+    let each = |seconds: f64, elements: usize| seconds * 1e9 / elements as f64;
+    let seconds = best(|| kernels.layer_norm(&Solo, &mut rows, norm));
+    println!(
+        "  layer norm, ns an element  {:>8.3}",
+        each(seconds, count * hidden)
+    );
+
+    let weights = numbers(hidden * 4 * hidden);
+    let seconds = best(|| {
+        kernels.pack(&Solo, &[&weights], hidden);
+    });
+    println!(
+        "  packing, ns a weight       {:>8.3}",
+        each(seconds, weights.len())
+    );
+
+    // One input makes the products cheap beside what follows them.
+    let packed = kernels.pack(&Solo, &[&numbers(hidden)], 1);
+    let rows = numbers(count);
+    let mut out = vec![0.0; count * hidden];
+    let mut with = |activation| {
+        let epilogue = Epilogue {
+            activation,
+            ..Epilogue::default()
+        };
+        best(|| kernels.linear(&Solo, &rows, &packed, epilogue, &mut out))
+    };
+    let bare = with(Activation::Identity);
+    for activation in [Activation::Gelu, Activation::GeluTanh, Activation::Tanh] {
+        let more = with(activation) - bare;
+        println!(
+            "  {:<26} {:>8.3}",
+            format!("{activation:?}, ns an element"),
+            each(more, count * hidden)
+        );
+    }
+}
+
+/// The fastest of many bursts, in seconds.
+fn best(mut work: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    let mut least = f64::INFINITY;
+    let mut bursts = 0;
+    while bursts < 5 || start.elapsed() < Duration::from_millis(60) {
+        let burst = Instant::now();
+        work();
+        least = least.min(burst.elapsed().as_secs_f64());
+        bursts += 1;
+    }
+    least
+}
+
+/// Numbers in −1..1, the same each time.
+fn numbers(count: usize) -> Vec<f32> {
+    (0..count as u32)
+        .map(|index| (index.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 23) as f32 - 1.0)
+        .collect()
+}

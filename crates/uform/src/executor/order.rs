@@ -1,0 +1,541 @@
+//! Who holds the executor, and who is next: the one rule, without any threads in it.
+//!
+//! Every accepted call gets a [`Ticket`], numbered upwards, and goes through
+//!
+//! ```text
+//!  immediate ───────────────┐
+//!                           ▼
+//!  deferred ──▶ queued ──▶ holding ──▶ settling ──▶ over
+//!                  │                      ▲
+//!                  └──── withdrawn ───────┘
+//! ```
+//!
+//! - One call holds at a time; queued calls come to hold in ticket order.
+//! - An immediate call is refused while any call holds or is queued, and a deferred
+//!   one while an immediate call holds: the two never wait for each other.
+//! - A *settling* call no longer holds, but its outcome is still being handed over.
+//!   It counts for nobody but drains, so that whoever is handed the outcome may
+//!   submit the next call.
+//! - A drain waits until every ticket given out before it is over, and then sets
+//!   the mood. Drains are served in the order they came.
+//! - Once closed, everything new is refused, and what was accepted goes its way.
+//!
+//! Threads, if there are any, live elsewhere: the conductor asks for the
+//! [`next`](Order::next) call, and without threads the event loop does.
+
+use std::collections::VecDeque;
+
+use super::mood::Mood;
+use crate::{Error, Status};
+
+/// A call's place in the order of submission.
+pub(super) type Ticket = u64;
+
+/// Why a call was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Another call holds or is queued.
+    Contended,
+    /// So many deferred calls are outstanding, which is the limit.
+    Limit(usize),
+    /// The executor was freed.
+    Freed,
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::Contended => Error::new(
+                Status::Contended,
+                "another call holds this executor or is queued on it: wait for it first, or use \
+                 an executor of its own for work that should overlap",
+            ),
+            Refusal::Limit(limit) => Error::new(
+                Status::DeferredLimit,
+                format!(
+                    "{limit} deferred calls are outstanding on this executor, which is its \
+                     deferredLimit: wait for some of them, or make an executor with a higher one"
+                ),
+            ),
+            Refusal::Freed => Error::new(
+                Status::Freed,
+                "the executor was freed and takes no more calls: make a new one",
+            ),
+        }
+    }
+}
+
+/// The call that holds.
+enum Holder {
+    Immediate(Ticket),
+    Deferred(Ticket),
+}
+
+/// Someone who waits for the tickets below `before`.
+struct Drain<D> {
+    before: Ticket,
+    mood: Option<Mood>,
+    waiter: D,
+}
+
+/// The order of calls `C` and of the waiters `D` of drains.
+pub(super) struct Order<C, D> {
+    limit: usize,
+    next_ticket: Ticket,
+    holder: Option<Holder>,
+    queue: VecDeque<(Ticket, C)>,
+    settling: Vec<Ticket>,
+    drains: VecDeque<Drain<D>>,
+    closed: bool,
+}
+
+impl<C, D> Order<C, D> {
+    /// Nobody holds; up to `limit` deferred calls may be queued and running.
+    pub(super) fn new(limit: usize) -> Self {
+        Order {
+            limit,
+            next_ticket: 0,
+            holder: None,
+            queue: VecDeque::new(),
+            settling: Vec::new(),
+            drains: VecDeque::new(),
+            closed: false,
+        }
+    }
+
+    /// Lets an immediate call hold at once, or not at all.
+    pub(super) fn immediate(&mut self) -> Result<Ticket, Refusal> {
+        if self.closed {
+            Err(Refusal::Freed)
+        } else if self.holder.is_some() || !self.queue.is_empty() {
+            Err(Refusal::Contended)
+        } else {
+            let ticket = self.ticket();
+            self.holder = Some(Holder::Immediate(ticket));
+            Ok(ticket)
+        }
+    }
+
+    /// Queues a deferred call, or gives it back.
+    pub(super) fn deferred(&mut self, call: C) -> Result<Ticket, (Refusal, C)> {
+        if self.closed {
+            Err((Refusal::Freed, call))
+        } else if matches!(self.holder, Some(Holder::Immediate(_))) {
+            Err((Refusal::Contended, call))
+        } else if self.outstanding() >= self.limit {
+            Err((Refusal::Limit(self.limit), call))
+        } else {
+            let ticket = self.ticket();
+            self.queue.push_back((ticket, call));
+            Ok(ticket)
+        }
+    }
+
+    /// The queued call whose turn it is; it holds until [`release`](Self::release).
+    pub(super) fn next(&mut self) -> Option<(Ticket, C)> {
+        if self.holder.is_some() {
+            return None;
+        }
+        let (ticket, call) = self.queue.pop_front()?;
+        self.holder = Some(Holder::Deferred(ticket));
+        Some((ticket, call))
+    }
+
+    /// Takes a call out of the queue, if it is still there. It is settling from now on.
+    pub(super) fn withdraw(&mut self, ticket: Ticket) -> Option<C> {
+        let place = self
+            .queue
+            .binary_search_by_key(&ticket, |(queued, _)| *queued)
+            .ok()?;
+        let (_, call) = self.queue.remove(place)?;
+        self.settling.push(ticket);
+        Some(call)
+    }
+
+    /// Takes out the first call of the queue.
+    pub(super) fn withdraw_first(&mut self) -> Option<(Ticket, C)> {
+        let (ticket, _) = self.queue.front()?;
+        let ticket = *ticket;
+        Some((ticket, self.withdraw(ticket)?))
+    }
+
+    /// The call that holds no longer does; it is settling.
+    pub(super) fn release(&mut self) {
+        if let Some(Holder::Immediate(ticket) | Holder::Deferred(ticket)) = self.holder.take() {
+            self.settling.push(ticket);
+        }
+    }
+
+    /// The call's outcome was handed over.
+    pub(super) fn settled(&mut self, ticket: Ticket) {
+        self.settling.retain(|settling| *settling != ticket);
+    }
+
+    /// Lines up a drain behind every call so far, or gives its waiter back.
+    pub(super) fn drain(&mut self, mood: Mood, waiter: D) -> Result<(), (Refusal, D)> {
+        if self.closed {
+            return Err((Refusal::Freed, waiter));
+        }
+        self.line_up(Some(mood), waiter);
+        Ok(())
+    }
+
+    /// Lines up a waiter that is refused by nothing and leaves the mood as it is.
+    pub(super) fn watch(&mut self, waiter: D) {
+        self.line_up(None, waiter);
+    }
+
+    /// The first drain, if all it waited for is over; and the mood it asked for.
+    pub(super) fn drained(&mut self) -> Option<(Option<Mood>, D)> {
+        let before = self.drains.front()?.before;
+        if self.oldest().is_some_and(|ticket| ticket < before) {
+            return None;
+        }
+        let drain = self.drains.pop_front()?;
+        Some((drain.mood, drain.waiter))
+    }
+
+    /// Refuses everything new from now on.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Whether everything new is refused.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Whether it is closed and the last call is over.
+    pub(super) fn is_finished(&self) -> bool {
+        self.closed && self.oldest().is_none()
+    }
+
+    /// Deferred calls queued or running.
+    pub(super) fn outstanding(&self) -> usize {
+        self.queue.len() + usize::from(matches!(self.holder, Some(Holder::Deferred(_))))
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        ticket
+    }
+
+    fn line_up(&mut self, mood: Option<Mood>, waiter: D) {
+        self.drains.push_back(Drain {
+            before: self.next_ticket,
+            mood,
+            waiter,
+        });
+    }
+
+    /// The oldest ticket that is not over.
+    fn oldest(&self) -> Option<Ticket> {
+        let holding = match self.holder {
+            Some(Holder::Immediate(ticket) | Holder::Deferred(ticket)) => Some(ticket),
+            None => None,
+        };
+        let queued = self.queue.front().map(|(ticket, _)| *ticket);
+        let settling = self.settling.iter().copied().min();
+        holding.into_iter().chain(queued).chain(settling).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mood, Order, Refusal, Ticket};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Names = Order<&'static str, &'static str>;
+
+    /// One thing that happens to an order, and what must come of it.
+    enum Step {
+        Immediate(Result<Ticket, Refusal>),
+        Deferred(&'static str, Result<Ticket, Refusal>),
+        /// The next call, by name.
+        Next(Option<&'static str>),
+        Withdraw(Ticket, Option<&'static str>),
+        Release,
+        Settled(Ticket),
+        Drain(&'static str, Result<(), Refusal>),
+        Watch(&'static str),
+        Drained(Option<&'static str>),
+        Close,
+        Finished(bool),
+        Outstanding(usize),
+    }
+    use Refusal::{Contended, Freed, Limit};
+    use Step::*;
+
+    fn play(name: &str, limit: usize, steps: &[Step]) {
+        let mut order = Names::new(limit);
+        for (at, step) in steps.iter().enumerate() {
+            let step_name = format!("{name}, step {at}");
+            match step {
+                Immediate(wanted) => assert_eq!(order.immediate(), *wanted, "{step_name}"),
+                Deferred(call, wanted) => {
+                    let got = order.deferred(call).map_err(|(refusal, back)| {
+                        assert_eq!(back, *call);
+                        refusal
+                    });
+                    assert_eq!(got, *wanted, "{step_name}");
+                }
+                Next(wanted) => {
+                    assert_eq!(order.next().map(|(_, call)| call), *wanted, "{step_name}");
+                }
+                Withdraw(ticket, wanted) => {
+                    assert_eq!(order.withdraw(*ticket), *wanted, "{step_name}");
+                }
+                Release => order.release(),
+                Settled(ticket) => order.settled(*ticket),
+                Drain(waiter, wanted) => {
+                    let got = order.drain(Mood::Spinning, waiter);
+                    assert_eq!(got.map_err(|(refusal, _)| refusal), *wanted, "{step_name}");
+                }
+                Watch(waiter) => order.watch(waiter),
+                Drained(wanted) => {
+                    let waiter = order.drained().map(|(_, waiter)| waiter);
+                    assert_eq!(waiter, *wanted, "{step_name}");
+                }
+                Close => order.close(),
+                Finished(wanted) => assert_eq!(order.is_finished(), *wanted, "{step_name}"),
+                Outstanding(wanted) => assert_eq!(order.outstanding(), *wanted, "{step_name}"),
+            }
+        }
+    }
+
+    #[test]
+    fn corner_cases() {
+        let cases: &[(&str, usize, &[Step])] = &[
+            (
+                "deferred calls come to hold one at a time, in order",
+                9,
+                &[
+                    Deferred("a", Ok(0)),
+                    Deferred("b", Ok(1)),
+                    Next(Some("a")),
+                    Next(None),
+                    Release,
+                    Next(Some("b")),
+                    Settled(0),
+                    Next(None),
+                ],
+            ),
+            (
+                "an immediate call is refused by a queued and by a holding call, not by a settling one",
+                9,
+                &[
+                    Deferred("a", Ok(0)),
+                    Immediate(Err(Contended)),
+                    Next(Some("a")),
+                    Immediate(Err(Contended)),
+                    Release,
+                    Immediate(Ok(1)),
+                    Immediate(Err(Contended)),
+                    Release,
+                    Settled(1),
+                    Immediate(Ok(2)),
+                ],
+            ),
+            (
+                "a deferred call is refused while an immediate one holds",
+                9,
+                &[
+                    Immediate(Ok(0)),
+                    Deferred("a", Err(Contended)),
+                    Release,
+                    Deferred("a", Ok(1)),
+                ],
+            ),
+            (
+                "the limit counts the queued and the running, not the settling",
+                2,
+                &[
+                    Deferred("a", Ok(0)),
+                    Deferred("b", Ok(1)),
+                    Deferred("c", Err(Limit(2))),
+                    Next(Some("a")),
+                    Outstanding(2),
+                    Deferred("c", Err(Limit(2))),
+                    Release,
+                    Outstanding(1),
+                    Deferred("c", Ok(2)),
+                ],
+            ),
+            (
+                "a withdrawn call makes room and never runs; a running one stays",
+                2,
+                &[
+                    Deferred("a", Ok(0)),
+                    Deferred("b", Ok(1)),
+                    Next(Some("a")),
+                    Withdraw(0, None),
+                    Withdraw(1, Some("b")),
+                    Withdraw(1, None),
+                    Outstanding(1),
+                    Deferred("c", Ok(2)),
+                    Release,
+                    Next(Some("c")),
+                ],
+            ),
+            (
+                "a drain waits for the calls before it, and for none after",
+                9,
+                &[
+                    Deferred("a", Ok(0)),
+                    Drain("first", Ok(())),
+                    Deferred("b", Ok(1)),
+                    Drain("second", Ok(())),
+                    Drained(None),
+                    Next(Some("a")),
+                    Drained(None),
+                    Release,
+                    Drained(None),
+                    Settled(0),
+                    Drained(Some("first")),
+                    Drained(None),
+                    Next(Some("b")),
+                    Release,
+                    Settled(1),
+                    Drained(Some("second")),
+                    Drained(None),
+                ],
+            ),
+            (
+                "a drain of an idle order is over at once; one of an immediate call when that ends",
+                9,
+                &[
+                    Drain("idle", Ok(())),
+                    Drained(Some("idle")),
+                    Immediate(Ok(0)),
+                    Drain("busy", Ok(())),
+                    Drained(None),
+                    Release,
+                    Settled(0),
+                    Drained(Some("busy")),
+                ],
+            ),
+            (
+                "a drain waits for a withdrawn call until its end was told",
+                9,
+                &[
+                    Deferred("a", Ok(0)),
+                    Drain("drain", Ok(())),
+                    Withdraw(0, Some("a")),
+                    Drained(None),
+                    Settled(0),
+                    Drained(Some("drain")),
+                ],
+            ),
+            (
+                "closing refuses what is new and lets the rest finish",
+                9,
+                &[
+                    Deferred("a", Ok(0)),
+                    Close,
+                    Deferred("b", Err(Freed)),
+                    Immediate(Err(Freed)),
+                    Drain("drain", Err(Freed)),
+                    Watch("free"),
+                    Finished(false),
+                    Next(Some("a")),
+                    Release,
+                    Finished(false),
+                    Drained(None),
+                    Settled(0),
+                    Finished(true),
+                    Drained(Some("free")),
+                ],
+            ),
+            (
+                "freed outranks contended and limit",
+                1,
+                &[
+                    Immediate(Ok(0)),
+                    Close,
+                    Immediate(Err(Freed)),
+                    Deferred("a", Err(Freed)),
+                ],
+            ),
+        ];
+        for (name, limit, steps) in cases {
+            play(name, *limit, steps);
+        }
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: one holder, ascending tickets, the
+        /// limit kept, and a drain over exactly when all before it are.
+        #[test]
+        fn the_rule_holds(moves in prop::collection::vec((0..8u8, 0..40u64), 1..120)) {
+            const LIMIT: usize = 4;
+            let mut order: Order<(), u64> = Order::new(LIMIT);
+            // What the model knows of each ticket that is not over.
+            let mut open: BTreeMap<Ticket, &str> = BTreeMap::new();
+            let (mut given, mut started) = (0, None);
+            for (what, which) in moves {
+                let holding = open.iter().find(|(_, state)| state.ends_with("holding"));
+                let holding = holding.map(|(ticket, state)| (*ticket, *state));
+                let queued = open.values().filter(|state| **state == "queued").count();
+                match what {
+                    0 => {
+                        let wanted = if holding.is_some() || queued > 0 { Err(Contended) } else { Ok(given) };
+                        prop_assert_eq!(order.immediate(), wanted);
+                        if wanted.is_ok() {
+                            open.insert(given, "immediate holding");
+                            given += 1;
+                        }
+                    }
+                    1 | 2 => {
+                        let running = usize::from(holding.is_some());
+                        let wanted = match holding {
+                            Some((_, "immediate holding")) => Err(Contended),
+                            _ if queued + running >= LIMIT => Err(Limit(LIMIT)),
+                            _ => Ok(given),
+                        };
+                        prop_assert_eq!(order.deferred(()).map_err(|(refusal, ())| refusal), wanted);
+                        if wanted.is_ok() {
+                            open.insert(given, "queued");
+                            given += 1;
+                        }
+                    }
+                    3 => match order.next() {
+                        Some((ticket, ())) => {
+                            prop_assert!(holding.is_none());
+                            prop_assert!(started.is_none_or(|last| last < ticket));
+                            prop_assert_eq!(open.insert(ticket, "deferred holding"), Some("queued"));
+                            started = Some(ticket);
+                        }
+                        None => prop_assert!(holding.is_some() || queued == 0),
+                    },
+                    4 => {
+                        let was_queued = open.get(&which) == Some(&"queued");
+                        prop_assert_eq!(order.withdraw(which).is_some(), was_queued);
+                        if was_queued {
+                            open.insert(which, "settling");
+                        }
+                    }
+                    5 => {
+                        order.release();
+                        if let Some((ticket, _)) = holding {
+                            open.insert(ticket, "settling");
+                        }
+                    }
+                    6 => {
+                        if open.get(&which) == Some(&"settling") {
+                            order.settled(which);
+                            open.remove(&which);
+                        }
+                    }
+                    _ => prop_assert!(order.drain(Mood::Parked, given).is_ok()),
+                }
+                while let Some((_, before)) = order.drained() {
+                    prop_assert!(open.keys().all(|ticket| *ticket >= before));
+                }
+                let oldest = open.keys().next().copied().unwrap_or(Ticket::MAX);
+                prop_assert!(order.drains.iter().all(|drain| drain.before > oldest));
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The threads an executor owns: a conductor and the workers of its team.
+//!
+//! The *conductor* takes deferred calls from the queue and leads the team through
+//! them, as lane 0. It is the first thread to be spawned and spawns the others
+//! itself, so that what threads inherit or block is never set on the caller's.
+//! For an immediate call the caller leads the same workers, and the
+//! conductor sleeps: an executor of N threads never computes on more than N.
+//!
+//! The conductor goes when the executor is closed and its last call is over: it
+//! sends the workers home, joins them, and gives the scratch back. Whoever frees
+//! the executor joins the conductor alone.
+
+use std::io;
+use std::process;
+use std::sync::{Arc, TryLockError, mpsc};
+use std::thread::{Builder, JoinHandle};
+
+use super::Core;
+use super::bell::Bell;
+use super::inside::inside;
+use super::mood::Mood;
+use super::pace::Pace;
+use super::sync::{Mutex, lock};
+use super::team::Team;
+use crate::hardware::cores::UsableCores;
+use crate::kernels::ForkJoin;
+use crate::{Error, Result, Status};
+
+/// See the module.
+pub(super) struct Threads {
+    /// The process whose threads they are.
+    process: u32,
+    pace: Arc<Pace>,
+    team: Arc<Team>,
+    /// Rung when the conductor may have something to do.
+    bell: Bell,
+    /// Held while joining. No call is accepted by then, so `ready` never waits for it.
+    conductor: Mutex<Conductor>,
+}
+
+/// Where the conductor is in its life.
+enum Conductor {
+    NotYet,
+    Spawned(JoinHandle<()>),
+    Joined,
+}
+
+impl Threads {
+    /// A team of so many lanes, none of which has a thread yet.
+    pub(super) fn new(lanes: usize) -> Self {
+        let pace = Arc::new(Pace::new());
+        Threads {
+            process: process::id(),
+            team: Arc::new(Team::new(lanes, Arc::clone(&pace))),
+            pace,
+            bell: Bell::new(),
+            conductor: Mutex::new(Conductor::NotYet),
+        }
+    }
+
+    /// Spawns all threads and returns when each of them runs.
+    pub(super) fn start(&self, core: &Arc<Core>) -> Result<()> {
+        let (up, is_up) = mpsc::channel();
+        *lock(&self.conductor) = Conductor::Spawned(self.spawn(core, up)?);
+        match is_up.recv() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                self.join();
+                Err(refused(self.team.lanes(), error))
+            }
+            Err(mpsc::RecvError) => Err(Error::new(
+                Status::Internal,
+                "the conductor of an executor ended before its threads were up",
+            )),
+        }
+    }
+
+    /// Sees to it that a deferred call just queued has a conductor to take it.
+    pub(super) fn ready(&self, core: &Arc<Core>) -> Result<()> {
+        let mut conductor = lock(&self.conductor);
+        if matches!(*conductor, Conductor::NotYet) {
+            *conductor = Conductor::Spawned(self.spawn(core, mpsc::channel().0)?);
+        }
+        Ok(())
+    }
+
+    /// The team, for whoever holds the executor.
+    pub(super) fn team(&self) -> &dyn ForkJoin {
+        &*self.team
+    }
+
+    pub(super) fn mood(&self) -> Mood {
+        self.pace.mood.get()
+    }
+
+    /// Changes the mood, also of threads that idle already.
+    pub(super) fn set_mood(&self, mood: Mood) {
+        if mood != self.mood() {
+            self.pace.mood.set(mood);
+            self.team.stir();
+            self.ring();
+        }
+    }
+
+    /// Tells the conductor to look for work.
+    pub(super) fn ring(&self) {
+        self.bell.ring(1);
+    }
+
+    /// An error in a forked child, where none of the threads exists and any
+    /// lock may be held for ever.
+    pub(super) fn check_process(&self) -> Result<()> {
+        if process::id() == self.process {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!(
+            "this process is a fork() of process {}, which made the executor: threads do not \
+             survive a fork, so make the executor in the process that uses it",
+            self.process
+        )))
+    }
+
+    /// Without threads the caller would run what is queued; here they do.
+    pub(super) fn finish(_core: &Core) {}
+
+    /// Waits until the last thread has ended. The executor is closed, its calls are over.
+    pub(super) fn join(&self) {
+        let mut conductor = lock(&self.conductor);
+        if let Conductor::Spawned(handle) = std::mem::replace(&mut *conductor, Conductor::Joined) {
+            // The conductor catches what its calls raise; should it have died all
+            // the same, it has ended, which is what is asked here.
+            drop(handle.join());
+        }
+    }
+
+    /// Whether no thread is left, without waiting for one.
+    pub(super) fn is_joined(&self) -> bool {
+        let conductor = match self.conductor.try_lock() {
+            Ok(conductor) => conductor,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Somebody is joining.
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        match &*conductor {
+            Conductor::NotYet | Conductor::Joined => true,
+            Conductor::Spawned(handle) => {
+                let ended = handle.is_finished();
+                drop(conductor);
+                if ended {
+                    self.join();
+                }
+                ended
+            }
+        }
+    }
+
+    fn spawn(&self, core: &Arc<Core>, up: mpsc::Sender<io::Result<()>>) -> Result<JoinHandle<()>> {
+        let core = Arc::clone(core);
+        Builder::new()
+            .name("uform-0".into())
+            .spawn(move || {
+                block_signals();
+                inside(core.name(), || core.threads.conduct(&core, &up));
+            })
+            .map_err(|error| refused(self.team.lanes(), error))
+    }
+
+    /// The conductor's life.
+    fn conduct(&self, core: &Core, up: &mpsc::Sender<io::Result<()>>) {
+        let lanes = self.team.lanes();
+        // One lane is led beside a caller that has a thread of its own.
+        let roomy = UsableCores::of_this_process().count() >= lanes.max(2);
+        self.pace.set_roomy(roomy);
+        let mut workers = Vec::new();
+        let hired = self.hire(core.name(), &mut workers);
+        let complete = hired.is_ok();
+        // Only `start` listens.
+        drop(up.send(hired));
+        if complete {
+            self.take_calls(core);
+        }
+        self.team.stop();
+        for worker in workers {
+            drop(worker.join());
+        }
+        core.release_scratch();
+    }
+
+    /// Runs deferred calls until the executor is closed and its last call is over.
+    fn take_calls(&self, core: &Core) {
+        loop {
+            let heard = self.bell.listen();
+            if core.turn() {
+                continue;
+            }
+            if core.is_over() {
+                return;
+            }
+            self.bell.wait(heard, &self.pace);
+        }
+    }
+
+    /// Spawns the workers and waits until each of them runs.
+    fn hire(&self, core: usize, workers: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
+        let (arrived, arrivals) = mpsc::channel::<()>();
+        for lane in 1..self.team.lanes() {
+            let team = Arc::clone(&self.team);
+            let arrived = arrived.clone();
+            let worker = Builder::new()
+                .name(format!("uform-{lane}"))
+                .spawn(move || {
+                    drop(arrived);
+                    inside(core, || team.work(lane));
+                })?;
+            workers.push(worker);
+        }
+        drop(arrived);
+        // Nothing is ever sent: this ends when every worker has dropped its sender.
+        arrivals.into_iter().for_each(drop);
+        Ok(())
+    }
+}
+
+/// The system refused a thread.
+fn refused(lanes: usize, error: io::Error) -> Error {
+    Error::new(
+        Status::OutOfMemory,
+        format!(
+            "the system refused a thread to an executor of {lanes} threads: ask for fewer \
+             (`threads`), or raise the limit on processes or memory"
+        ),
+    )
+    .because(error)
+}
+
+/// Leaves signals to the threads of the program, whose handlers expect to run
+/// there. Workers inherit it from the conductor. Faults of a thread's own stay
+/// open: they cannot be handled elsewhere, and crash reporters wait for them.
+#[cfg(unix)]
+fn block_signals() {
+    const OWN_FAULTS: [libc::c_int; 6] = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+    ];
+    // SAFETY: the set is initialised by `sigfillset` before it is used, and
+    // the mask changed is this thread's.
+    unsafe {
+        let mut signals = std::mem::zeroed();
+        libc::sigfillset(&mut signals);
+        for fault in OWN_FAULTS {
+            libc::sigdelset(&mut signals, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
+    }
+}
+
+#[cfg(not(unix))]
+fn block_signals() {}

@@ -1,0 +1,131 @@
+//! An executor's threads where there are none: the calling thread is the only
+//! lane, and deferred calls run as the event loop turns. Same shape as `threads.rs`.
+
+use std::sync::Arc;
+
+use super::Core;
+use super::mood::{Mood, SharedMood};
+use crate::Result;
+use crate::kernels::{ForkJoin, Solo};
+
+/// See the module.
+pub(super) struct Threads {
+    mood: SharedMood,
+}
+
+impl Threads {
+    pub(super) fn new(_lanes: usize) -> Self {
+        Threads {
+            mood: SharedMood::new(),
+        }
+    }
+
+    pub(super) fn start(&self, _core: &Arc<Core>) -> Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn ready(&self, _core: &Arc<Core>) -> Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn team(&self) -> &dyn ForkJoin {
+        &Solo
+    }
+
+    pub(super) fn mood(&self) -> Mood {
+        self.mood.get()
+    }
+
+    pub(super) fn set_mood(&self, mood: Mood) {
+        self.mood.set(mood);
+    }
+
+    pub(super) fn ring(&self) {}
+
+    pub(super) fn check_process(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Runs what is queued, here and now.
+    pub(super) fn finish(core: &Core) {
+        while core.turn() {}
+    }
+
+    pub(super) fn join(&self) {}
+
+    pub(super) fn is_joined(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Control, Executor, Mood};
+    use crate::placement::RamOptions;
+    use crate::{Result, Status};
+    use std::sync::{Arc, Mutex};
+
+    /// What ended so far: a number a call, with its status if it failed.
+    type Ends = Arc<Mutex<Vec<(u32, Option<Status>)>>>;
+
+    fn submit(executor: &Executor, ends: &Ends, number: u32) -> Arc<Control> {
+        let control = Arc::new(Control::new());
+        let ends = Arc::clone(ends);
+        executor.deferred(
+            Arc::clone(&control),
+            |hold| {
+                assert_eq!((hold.team.lanes(), hold.arenas.len()), (1, 1));
+                Ok(())
+            },
+            move |outcome: Result<()>| {
+                let status = outcome.err().map(|error| error.status());
+                ends.lock().unwrap().push((number, status));
+            },
+        );
+        control
+    }
+
+    #[test]
+    fn deferred_calls_run_a_turn_each_and_drain_and_free_run_the_rest() {
+        let options = RamOptions {
+            threads: Some(8),
+            ..RamOptions::default()
+        };
+        for executor in [Executor::for_ram(&options).unwrap(), Executor::inline()] {
+            let ends = Ends::default();
+            let ended = || ends.lock().unwrap().len();
+            assert_eq!(executor.threads(), 1);
+            let controls: Vec<_> = (0..5)
+                .map(|number| submit(&executor, &ends, number))
+                .collect();
+            assert_eq!((ended(), executor.outstanding()), (0, 5));
+            let refused = executor.immediate(&Control::new(), |_| Ok(()));
+            assert_eq!(refused.unwrap_err().status(), Status::Contended);
+            assert!(executor.turn());
+            controls[2].cancel();
+            assert_eq!(
+                *ends.lock().unwrap(),
+                [(0, None), (2, Some(Status::Aborted))]
+            );
+            executor.drain(Mood::Spinning).unwrap();
+            assert_eq!((ended(), executor.mood()), (5, Mood::Spinning));
+            assert!(!executor.turn());
+            executor.immediate(&Control::new(), |_| Ok(())).unwrap();
+            submit(&executor, &ends, 5);
+            executor.free();
+            submit(&executor, &ends, 6);
+            let last = ends.lock().unwrap()[5..].to_vec();
+            assert_eq!(last, [(5, None), (6, Some(Status::Freed))]);
+            assert!(executor.is_finished());
+        }
+    }
+
+    #[test]
+    fn a_forgotten_executor_aborts_what_nobody_will_run() {
+        let ends = Ends::default();
+        let executor = Executor::inline();
+        submit(&executor, &ends, 0);
+        drop(executor);
+        assert_eq!(*ends.lock().unwrap(), [(0, Some(Status::Aborted))]);
+    }
+}

@@ -1,0 +1,238 @@
+//! GPU classes and vendors: names and rules. Finding devices takes a vendor's
+//! driver and is not done here.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+
+/// Who made a GPU. The numbers are part of the public contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum GpuVendor {
+    /// None of the others.
+    Unknown = 0,
+    /// NVIDIA.
+    Nvidia = 1,
+    /// AMD.
+    Amd = 2,
+    /// Apple.
+    Apple = 3,
+}
+
+/// A GPU class: the devices one set of kernels runs on.
+///
+/// The numbers and the [`word`](GpuClass::word)s are part of the public contract. Code 0
+/// stands for an absent class, `Option::None` here. A device of no class can be
+/// listed and not driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum GpuClass {
+    /// Compute capability 8.0 and up without a class of its own.
+    NvidiaAmpere = 1,
+    /// Compute capability 8.9: fp8 conversions.
+    NvidiaAda = 2,
+    /// Compute capability 9.0.
+    NvidiaHopper = 3,
+    /// Datacenter Blackwell, compute capability 10.0 and 10.3.
+    NvidiaBlackwell = 4,
+    /// Consumer Blackwell, compute capability 12.x.
+    NvidiaBlackwellRtx = 5,
+    /// Rubin, compute capability 10.7.
+    NvidiaRubin = 6,
+    /// gfx942, FNUZ fp8.
+    AmdCdna3 = 7,
+    /// gfx950, OCP fp8.
+    AmdCdna4 = 8,
+    /// gfx1250.
+    AmdCdna5 = 9,
+    /// Apple7 family and every Apple GPU without a class of its own.
+    AppleMetal7 = 10,
+    /// Apple9 family.
+    AppleMetal9 = 11,
+    /// Apple10 family.
+    AppleMetal10 = 12,
+}
+
+use GpuClass::*;
+
+impl GpuClass {
+    /// Every class, in the order of the codes.
+    pub const ALL: [GpuClass; 12] = [
+        NvidiaAmpere,
+        NvidiaAda,
+        NvidiaHopper,
+        NvidiaBlackwell,
+        NvidiaBlackwellRtx,
+        NvidiaRubin,
+        AmdCdna3,
+        AmdCdna4,
+        AmdCdna5,
+        AppleMetal7,
+        AppleMetal9,
+        AppleMetal10,
+    ];
+
+    /// The class's number.
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// The class of a number; `None` for 0 ("absent") and for numbers no class has.
+    pub fn from_code(code: u32) -> Option<GpuClass> {
+        GpuClass::ALL.into_iter().find(|class| class.code() == code)
+    }
+
+    /// The class's word, as options and descriptions spell it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            NvidiaAmpere => "nvidia-ampere",
+            NvidiaAda => "nvidia-ada",
+            NvidiaHopper => "nvidia-hopper",
+            NvidiaBlackwell => "nvidia-blackwell",
+            NvidiaBlackwellRtx => "nvidia-blackwellrtx",
+            NvidiaRubin => "nvidia-rubin",
+            AmdCdna3 => "amd-cdna3",
+            AmdCdna4 => "amd-cdna4",
+            AmdCdna5 => "amd-cdna5",
+            AppleMetal7 => "apple-metal7",
+            AppleMetal9 => "apple-metal9",
+            AppleMetal10 => "apple-metal10",
+        }
+    }
+
+    /// The class of a word.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Status::InvalidArgument), listing the accepted
+    /// words, for any other word.
+    pub fn parse(word: &str) -> Result<GpuClass> {
+        let found = GpuClass::ALL.into_iter().find(|class| class.word() == word);
+        found.ok_or_else(|| {
+            let accepted = GpuClass::ALL.map(GpuClass::word).join(", ");
+            Error::invalid(format!("unknown gpuClass {word:?}; accepted: {accepted}"))
+        })
+    }
+
+    /// Who makes the class's devices.
+    pub const fn vendor(self) -> GpuVendor {
+        match self {
+            NvidiaAmpere | NvidiaAda | NvidiaHopper | NvidiaBlackwell | NvidiaBlackwellRtx
+            | NvidiaRubin => GpuVendor::Nvidia,
+            AmdCdna3 | AmdCdna4 | AmdCdna5 => GpuVendor::Amd,
+            AppleMetal7 | AppleMetal9 | AppleMetal10 => GpuVendor::Apple,
+        }
+    }
+
+    /// The class of an NVIDIA device by its compute capability; `None` below 8.0.
+    pub const fn of_capability(major: u32, minor: u32) -> Option<GpuClass> {
+        match (major, minor) {
+            (0..=7, _) => None,
+            (8, 9) => Some(NvidiaAda),
+            (9, 0) => Some(NvidiaHopper),
+            (10, 0 | 3) => Some(NvidiaBlackwell),
+            (10, 7) => Some(NvidiaRubin),
+            (12, _) => Some(NvidiaBlackwellRtx),
+            _ => Some(NvidiaAmpere),
+        }
+    }
+
+    /// The class of an AMD device by its architecture, such as
+    /// `gfx942:sramecc+:xnack-`, where the modes after the first colon do not matter;
+    /// `None` for an architecture without a class.
+    pub fn of_gfx(architecture: &str) -> Option<GpuClass> {
+        match architecture.split(':').next() {
+            Some("gfx942") => Some(AmdCdna3),
+            Some("gfx950") => Some(AmdCdna4),
+            Some("gfx1250") => Some(AmdCdna5),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for GpuClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Status;
+
+    #[test]
+    fn codes_and_words_are_the_contracts() {
+        let contract = [
+            (1, "nvidia-ampere"),
+            (2, "nvidia-ada"),
+            (3, "nvidia-hopper"),
+            (4, "nvidia-blackwell"),
+            (5, "nvidia-blackwellrtx"),
+            (6, "nvidia-rubin"),
+            (7, "amd-cdna3"),
+            (8, "amd-cdna4"),
+            (9, "amd-cdna5"),
+            (10, "apple-metal7"),
+            (11, "apple-metal9"),
+            (12, "apple-metal10"),
+        ];
+        for (class, (code, word)) in GpuClass::ALL.into_iter().zip(contract) {
+            assert_eq!((class.code(), class.word()), (code, word));
+            assert_eq!(GpuClass::from_code(code), Some(class));
+            assert_eq!(GpuClass::parse(word).unwrap(), class);
+            let maker = format!("{:?}", class.vendor()).to_lowercase();
+            assert_eq!(word.split('-').next(), Some(maker.as_str()));
+        }
+        assert_eq!(GpuClass::from_code(0), None);
+        assert_eq!(GpuClass::from_code(13), None);
+        let error = GpuClass::parse("nvidia-volta").unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+        assert!(error.message().contains("\"nvidia-volta\""));
+        assert!(error.message().contains("nvidia-ampere, nvidia-ada"));
+    }
+
+    #[test]
+    fn every_capability_has_the_contracts_class() {
+        for (capability, class) in [
+            ((0, 0), None),
+            ((7, 0), None),
+            ((7, 5), None),
+            ((7, 99), None),
+            ((8, 0), Some(NvidiaAmpere)),
+            ((8, 6), Some(NvidiaAmpere)),
+            ((8, 7), Some(NvidiaAmpere)),
+            ((8, 9), Some(NvidiaAda)),
+            ((9, 0), Some(NvidiaHopper)),
+            ((10, 0), Some(NvidiaBlackwell)),
+            ((10, 3), Some(NvidiaBlackwell)),
+            ((10, 7), Some(NvidiaRubin)),
+            ((11, 0), Some(NvidiaAmpere)),
+            ((12, 0), Some(NvidiaBlackwellRtx)),
+            ((12, 1), Some(NvidiaBlackwellRtx)),
+            ((13, 0), Some(NvidiaAmpere)),
+        ] {
+            let (major, minor) = capability;
+            assert_eq!(
+                GpuClass::of_capability(major, minor),
+                class,
+                "{capability:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_gfx_name_has_the_contracts_class() {
+        for (name, class) in [
+            ("gfx942", Some(AmdCdna3)),
+            ("gfx942:sramecc+:xnack-", Some(AmdCdna3)),
+            ("gfx950:sramecc+", Some(AmdCdna4)),
+            ("gfx1250", Some(AmdCdna5)),
+            ("gfx90a", None),
+            ("gfx9420", None),
+            ("gfx1100", None),
+            ("", None),
+        ] {
+            assert_eq!(GpuClass::of_gfx(name), class, "{name:?}");
+        }
+    }
+}

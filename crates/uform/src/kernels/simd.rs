@@ -1,0 +1,79 @@
+//! One vector of `f32` lanes: the little that the kernels ask of an instruction set.
+//!
+//! An algorithm is written once, generic over [`Simd`], and marked
+//! `#[inline(always)]` down to the last method. A class file instantiates it
+//! inside functions that enable the class's instructions; there everything is inlined
+//! and becomes straight code of that instruction set. The generic code holds no closures,
+//! since a closure would not inherit the enabled instructions.
+
+use super::linear::Product;
+
+/// A vector of [`Simd::LANES`] lanes of `f32`.
+///
+/// # Safety
+/// Common to all methods: the CPU has the instructions of the implementing class. Methods
+/// that take a pointer say in addition how many elements they touch from there on;
+/// no alignment is needed.
+pub(super) trait Simd: Copy {
+    /// How many `f32` one vector holds.
+    const LANES: usize;
+    /// Rows of the register tile, at most 8.
+    const TILE_ROWS: usize;
+    /// Vectors to a row of the register tile, at most 3.
+    const TILE_VECTORS: usize;
+
+    /// `value` in every lane.
+    unsafe fn splat(value: f32) -> Self;
+    /// Asks for a cache line, at any address.
+    unsafe fn prefetch(from: *const f32);
+    /// Reads `LANES` elements.
+    unsafe fn load(from: *const f32) -> Self;
+    /// Reads `count` elements, at most `LANES`; the other lanes are zero.
+    unsafe fn load_first(from: *const f32, count: usize) -> Self;
+    /// Writes `LANES` elements.
+    unsafe fn store(self, to: *mut f32);
+    /// Writes the first `count` lanes, at most `LANES`.
+    unsafe fn store_first(self, to: *mut f32, count: usize);
+    /// The first `count` lanes of `self`, the others of `rest`.
+    unsafe fn first_or(self, count: usize, rest: Self) -> Self;
+
+    /// `self + other`.
+    unsafe fn add(self, other: Self) -> Self;
+    /// `self − other`.
+    unsafe fn sub(self, other: Self) -> Self;
+    /// `self · other`.
+    unsafe fn mul(self, other: Self) -> Self;
+    /// `self / other`.
+    unsafe fn div(self, other: Self) -> Self;
+    /// `self · factor + term`, rounded once.
+    unsafe fn fma(self, factor: Self, term: Self) -> Self;
+    /// The larger; `other` when either is NaN.
+    unsafe fn max(self, other: Self) -> Self;
+    /// The smaller; `other` when either is NaN.
+    unsafe fn min(self, other: Self) -> Self;
+    /// Each lane's bits shifted left by 23, from the low end of the mantissa to the exponent.
+    unsafe fn mantissa_to_exponent(self) -> Self;
+
+    /// The sum of all lanes, always added in the same order.
+    unsafe fn sum(self) -> f32;
+    /// The largest lane; some lane when one of them is NaN.
+    unsafe fn largest(self) -> f32;
+
+    /// Transposes the block of `rows` × `columns` elements (at most `LANES` each)
+    /// whose rows lie `stride` apart at `from`, into `columns` vectors that lie
+    /// `to_stride` apart at `to`. Lanes from `rows` on are zero.
+    unsafe fn transpose(
+        from: *const f32,
+        stride: usize,
+        rows: usize,
+        columns: usize,
+        to: *mut f32,
+        to_stride: usize,
+    );
+
+    /// [`Product::run`] compiled for this class, out of line: many tiles, one copy.
+    ///
+    /// # Safety
+    /// As for [`Product::run`].
+    unsafe fn product(product: &Product);
+}

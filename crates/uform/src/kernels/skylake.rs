@@ -1,0 +1,236 @@
+//! `intel-skylake`: AVX-512 F, BW, DQ and VL. 32 registers of 16 lanes: tiles of 8 rows by 3 vectors.
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use super::Kernels;
+use super::attention::{self, Attention, Piece};
+use super::linear::{self, Linear, Product};
+use super::rows::{self, Embedded, Normed};
+use super::simd::Simd;
+use crate::hardware::CpuClass;
+
+pub(super) static KERNELS: Kernels = Kernels {
+    class: CpuClass::IntelSkylake,
+    runs_here: || {
+        is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+    },
+    tile_rows: V16::TILE_ROWS,
+    panel_columns: V16::TILE_VECTORS * V16::LANES,
+    linear,
+    layer_norm,
+    embed,
+    attention,
+    attention_scratch: attention::scratch::<V16>,
+};
+
+/// # Safety
+/// As for [`linear::piece`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+unsafe fn linear(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
+    // SAFETY: handed on to the caller.
+    unsafe { linear::piece::<V16>(layer, tiles, panels) }
+}
+
+/// # Safety
+/// As for [`rows::layer_norm`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+unsafe fn layer_norm(normed: &Normed<'_>, rows: Range<usize>) {
+    // SAFETY: handed on to the caller.
+    unsafe { rows::layer_norm::<V16>(normed, rows) }
+}
+
+/// # Safety
+/// As for [`rows::embed`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+unsafe fn embed(embedded: &Embedded<'_>, rows: Range<usize>) {
+    // SAFETY: handed on to the caller.
+    unsafe { rows::embed::<V16>(embedded, rows) }
+}
+
+/// # Safety
+/// As for [`attention::piece`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
+    // SAFETY: handed on to the caller.
+    unsafe { attention::piece::<V16>(job, piece, scratch) }
+}
+
+/// # Safety
+/// As for [`Product::run`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+#[inline(never)]
+unsafe fn product(product: &Product) {
+    // SAFETY: handed on to the caller.
+    unsafe { product.run::<V16>() }
+}
+
+/// Sixteen lanes.
+#[derive(Clone, Copy)]
+struct V16(__m512);
+
+/// The first `count` lanes, at most 16.
+#[inline(always)]
+fn leading(count: usize) -> __mmask16 {
+    debug_assert!(count <= 16);
+    ((1u32 << count) - 1) as __mmask16
+}
+
+// SAFETY of every block below: the caller vouches for AVX-512 and for the pointers.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Simd for V16 {
+    const LANES: usize = 16;
+    const TILE_ROWS: usize = 8;
+    const TILE_VECTORS: usize = 3;
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        unsafe { V16(_mm512_set1_ps(value)) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(from: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        unsafe { V16(_mm512_loadu_ps(from)) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(from: *const f32, count: usize) -> Self {
+        unsafe { V16(_mm512_maskz_loadu_ps(leading(count), from)) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        unsafe { _mm512_storeu_ps(to, self.0) }
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, to: *mut f32, count: usize) {
+        unsafe { _mm512_mask_storeu_ps(to, leading(count), self.0) }
+    }
+    #[inline(always)]
+    unsafe fn first_or(self, count: usize, rest: Self) -> Self {
+        unsafe { V16(_mm512_mask_blend_ps(leading(count), rest.0, self.0)) }
+    }
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        unsafe { V16(_mm512_add_ps(self.0, other.0)) }
+    }
+    #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        unsafe { V16(_mm512_sub_ps(self.0, other.0)) }
+    }
+    #[inline(always)]
+    unsafe fn mul(self, other: Self) -> Self {
+        unsafe { V16(_mm512_mul_ps(self.0, other.0)) }
+    }
+    #[inline(always)]
+    unsafe fn div(self, other: Self) -> Self {
+        unsafe { V16(_mm512_div_ps(self.0, other.0)) }
+    }
+    #[inline(always)]
+    unsafe fn fma(self, factor: Self, term: Self) -> Self {
+        unsafe { V16(_mm512_fmadd_ps(self.0, factor.0, term.0)) }
+    }
+    #[inline(always)]
+    unsafe fn max(self, other: Self) -> Self {
+        unsafe { V16(_mm512_max_ps(self.0, other.0)) }
+    }
+    #[inline(always)]
+    unsafe fn min(self, other: Self) -> Self {
+        unsafe { V16(_mm512_min_ps(self.0, other.0)) }
+    }
+    #[inline(always)]
+    unsafe fn mantissa_to_exponent(self) -> Self {
+        unsafe {
+            V16(_mm512_castsi512_ps(_mm512_slli_epi32::<23>(
+                _mm512_castps_si512(self.0),
+            )))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        unsafe {
+            let eight = _mm256_add_ps(
+                _mm512_castps512_ps256(self.0),
+                _mm512_extractf32x8_ps::<1>(self.0),
+            );
+            let four = _mm_add_ps(
+                _mm256_castps256_ps128(eight),
+                _mm256_extractf128_ps::<1>(eight),
+            );
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn largest(self) -> f32 {
+        unsafe {
+            let eight = _mm256_max_ps(
+                _mm512_castps512_ps256(self.0),
+                _mm512_extractf32x8_ps::<1>(self.0),
+            );
+            let four = _mm_max_ps(
+                _mm256_castps256_ps128(eight),
+                _mm256_extractf128_ps::<1>(eight),
+            );
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn transpose(
+        from: *const f32,
+        stride: usize,
+        rows: usize,
+        columns: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        unsafe {
+            let mut r = [_mm512_setzero_ps(); 16];
+            for (row, value) in r.iter_mut().enumerate() {
+                if row < rows {
+                    *value = linear::load_up_to::<V16>(from.add(row * stride), columns).0;
+                }
+            }
+            // Pairs of rows, then fours within each quarter, then the quarters, twice.
+            let mut t = [_mm512_setzero_ps(); 16];
+            for i in 0..8 {
+                t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+                t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+            }
+            for i in 0..4 {
+                let (a, b, c, d) = (t[4 * i], t[4 * i + 1], t[4 * i + 2], t[4 * i + 3]);
+                r[4 * i] = _mm512_shuffle_ps::<0x44>(a, c);
+                r[4 * i + 1] = _mm512_shuffle_ps::<0xEE>(a, c);
+                r[4 * i + 2] = _mm512_shuffle_ps::<0x44>(b, d);
+                r[4 * i + 3] = _mm512_shuffle_ps::<0xEE>(b, d);
+            }
+            // r[4·i + j] holds columns j, j + 4, j + 8 and j + 12 of rows 4·i to 4·i + 3.
+            for j in 0..4 {
+                let low = _mm512_shuffle_f32x4::<0x88>(r[j], r[j + 4]);
+                let high = _mm512_shuffle_f32x4::<0xDD>(r[j], r[j + 4]);
+                let low_rest = _mm512_shuffle_f32x4::<0x88>(r[j + 8], r[j + 12]);
+                let high_rest = _mm512_shuffle_f32x4::<0xDD>(r[j + 8], r[j + 12]);
+                t[j] = _mm512_shuffle_f32x4::<0x88>(low, low_rest);
+                t[j + 4] = _mm512_shuffle_f32x4::<0x88>(high, high_rest);
+                t[j + 8] = _mm512_shuffle_f32x4::<0xDD>(low, low_rest);
+                t[j + 12] = _mm512_shuffle_f32x4::<0xDD>(high, high_rest);
+            }
+            for (column, value) in t.iter().enumerate() {
+                if column < columns {
+                    _mm512_storeu_ps(to.add(column * to_stride), *value);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn product(tile: &Product) {
+        unsafe { product(tile) }
+    }
+}

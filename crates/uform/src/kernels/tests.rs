@@ -1,0 +1,606 @@
+//! Every operation of every class this machine runs, against f64 and against itself.
+//!
+//! Against f64: a naive computation, so that a mistake the classes share is seen. Against itself:
+//! a row or text alone, in a batch, and on any number of lanes gives the same bits.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::math::EXP_LIMIT;
+use super::*;
+use crate::Status;
+
+/// A team of threads of its own for each job.
+struct Threads(usize);
+
+impl ForkJoin for Threads {
+    fn lanes(&self) -> usize {
+        self.0
+    }
+
+    fn run(&self, tasks: usize, body: &(dyn Fn(usize, usize) + Sync)) {
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for lane in 0..self.0 {
+                let next = &next;
+                scope.spawn(move || {
+                    loop {
+                        let task = next.fetch_add(1, Ordering::Relaxed);
+                        if task >= tasks {
+                            break;
+                        }
+                        body(lane, task);
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Numbers in −1..1, the same for the same seed.
+fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = u64::from(seed) * 2 + 1;
+    (0..count)
+        .map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(seed.into());
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+fn assert_close(found: &[f32], truth: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(found.len(), truth.len(), "{what}");
+    for (at, (found, truth)) in found.iter().zip(truth).enumerate() {
+        let off = (f64::from(*found) - truth).abs();
+        // NaN is not at most anything, and fails.
+        assert!(
+            off <= tolerance * (1.0 + truth.abs()),
+            "{what}: element {at} is {found}, not {truth}"
+        );
+    }
+}
+
+fn assert_same_bits(found: &[f32], expected: &[f32], what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert!(
+            found.to_bits() == expected.to_bits(),
+            "{what}: element {at} is {found}, was {expected}"
+        );
+    }
+}
+
+/// erf, by its Taylor series near 0 and by the continued fraction of erfc far from it.
+fn erf(x: f64) -> f64 {
+    if x.abs() < 3.0 {
+        let mut term = x;
+        let mut sum = x;
+        for n in 1..100 {
+            term *= -x * x / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        sum * 2.0 / std::f64::consts::PI.sqrt()
+    } else {
+        let tail = (1..=60)
+            .rev()
+            .fold(0.0, |tail, k| f64::from(k) / 2.0 / (x.abs() + tail));
+        let erfc = (-x * x).exp() / std::f64::consts::PI.sqrt() / (x.abs() + tail);
+        (1.0 - erfc).copysign(x)
+    }
+}
+
+fn curve(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::Identity => x,
+        Activation::Gelu => 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2)),
+        Activation::GeluTanh => {
+            let z = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+            0.5 * x * (1.0 + z.tanh())
+        }
+        Activation::Relu => x.max(0.0),
+        Activation::Tanh => x.tanh(),
+        Activation::Silu => x / (1.0 + (-x).exp()),
+    }
+}
+
+const ACTIVATIONS: [Activation; 6] = [
+    Activation::Identity,
+    Activation::Gelu,
+    Activation::GeluTanh,
+    Activation::Relu,
+    Activation::Tanh,
+    Activation::Silu,
+];
+
+#[test]
+fn the_machine_runs_what_it_says() {
+    let here: Vec<_> = Kernels::here().map(Kernels::class).collect();
+    assert!(here.contains(&CpuClass::Serial));
+    for class in here {
+        assert_eq!(Kernels::of(class, Precision::F32).class(), class);
+    }
+}
+
+#[test]
+fn precision_has_two_words() {
+    assert_eq!(Precision::parse("auto").unwrap(), Precision::F32);
+    assert_eq!(
+        Precision::parse(Precision::F32.word()).unwrap(),
+        Precision::F32
+    );
+    for word in ["", "F32", "bf16", "i8", "f32 "] {
+        let error = Precision::parse(word).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+        assert!(error.message().contains("\"auto\", \"f32\""), "{error}");
+    }
+}
+
+#[test]
+fn packing_keeps_every_weight_and_pads_with_zeros() {
+    for kernels in Kernels::here() {
+        for (inputs, parts) in [(1, vec![1]), (70, vec![129]), (3, vec![20, 1, 30, 50])] {
+            let parts: Vec<_> = parts
+                .into_iter()
+                .map(|outputs| numbers(outputs * inputs, outputs as u32))
+                .collect();
+            let stacked = parts.concat();
+            let parts: Vec<_> = parts.iter().map(Vec::as_slice).collect();
+            let packed = kernels.pack(&Threads(3), &parts, inputs);
+            assert_eq!(packed.outputs(), stacked.len() / inputs);
+            assert_eq!(packed.panel(0).as_ptr().align_offset(64), 0);
+            assert!(packed.bytes() >= 4 * packed.panels() * inputs * packed.columns());
+            for panel in 0..packed.panels() {
+                for (at, weight) in packed.panel(panel).iter().enumerate() {
+                    let output = panel * packed.columns() + at % packed.columns();
+                    let source = output * inputs + at / packed.columns();
+                    assert_eq!(*weight, *stacked.get(source).unwrap_or(&0.0));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn linear_is_right_and_does_not_depend_on_the_batch() {
+    for kernels in Kernels::here() {
+        for (inputs, outputs) in [(1, 1), (312, 129), (37, 64), (384, 50), (100, 1)] {
+            let weights = numbers(inputs * outputs, 1);
+            let bias = numbers(outputs, 2);
+            let packed = kernels.pack(&Solo, &[&weights], inputs);
+            let most = 70;
+            let rows = numbers(most * inputs, 3);
+            let residual = numbers(most * outputs, 4);
+            let run = |team: &dyn ForkJoin, from: usize, to: usize, activation| {
+                // NaN shows what was not written.
+                let mut out = vec![f32::NAN; (to - from) * outputs];
+                let epilogue = Epilogue {
+                    bias: Some(&bias),
+                    activation,
+                    residual: Some(&residual[from * outputs..to * outputs]),
+                };
+                let rows = &rows[from * inputs..to * inputs];
+                kernels.linear(team, rows, &packed, epilogue, &mut out);
+                out
+            };
+            let what = format!("{:?} {inputs} to {outputs}", kernels.class());
+            for activation in ACTIVATIONS {
+                let whole = run(&Solo, 0, most, activation);
+                let truth: Vec<_> = (0..most * outputs)
+                    .map(|at| {
+                        let (row, output) = (at / outputs, at % outputs);
+                        let products = rows[row * inputs..][..inputs]
+                            .iter()
+                            .zip(&weights[output * inputs..][..inputs])
+                            .map(|(x, w)| f64::from(*x) * f64::from(*w));
+                        let sum: f64 = products.sum::<f64>() + f64::from(bias[output]);
+                        curve(activation, sum) + f64::from(residual[at])
+                    })
+                    .collect();
+                assert_close(&whole, &truth, 5e-7 * (inputs as f64).sqrt(), &what);
+                for row in 0..most {
+                    let alone = run(&Solo, row, row + 1, activation);
+                    assert_same_bits(&alone, &whole[row * outputs..][..outputs], &what);
+                }
+                for lanes in [2, 3, 7] {
+                    let shared = run(&Threads(lanes), 0, most, activation);
+                    assert_same_bits(&shared, &whole, &what);
+                }
+            }
+            for count in 1..=most {
+                let some = run(&Solo, most - count, most, Activation::Identity);
+                let whole = run(&Solo, 0, most, Activation::Identity);
+                assert_same_bits(&some, &whole[(most - count) * outputs..], &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_absent_bias_and_residual_add_nothing() {
+    for kernels in Kernels::here() {
+        let (inputs, outputs) = (20, 55);
+        let packed = kernels.pack(&Solo, &[&numbers(inputs * outputs, 1)], inputs);
+        let rows = numbers(9 * inputs, 2);
+        let zeros = vec![0.0; 9 * outputs];
+        let mut bare = zeros.clone();
+        let mut zeroed = zeros.clone();
+        kernels.linear(&Solo, &rows, &packed, Epilogue::default(), &mut bare);
+        let epilogue = Epilogue {
+            bias: Some(&zeros[..outputs]),
+            residual: Some(&zeros),
+            ..Epilogue::default()
+        };
+        kernels.linear(&Solo, &rows, &packed, epilogue, &mut zeroed);
+        assert_eq!(bare, zeroed);
+        assert!(bare.iter().any(|value| *value != 0.0));
+    }
+}
+
+#[test]
+fn a_batch_larger_than_a_block_of_rows_is_the_same() {
+    for kernels in Kernels::here() {
+        let (inputs, outputs, count) = (4096, 10, 61);
+        let packed = kernels.pack(&Solo, &[&numbers(inputs * outputs, 1)], inputs);
+        let rows = numbers(count * inputs, 2);
+        let run = |team: &dyn ForkJoin, rows: &[f32]| {
+            let mut out = vec![f32::NAN; rows.len() / inputs * outputs];
+            kernels.linear(team, rows, &packed, Epilogue::default(), &mut out);
+            out
+        };
+        let whole = run(&Solo, &rows);
+        let apart: Vec<_> = rows
+            .chunks(inputs)
+            .flat_map(|row| run(&Solo, row))
+            .collect();
+        assert_same_bits(&whole, &apart, "blocks");
+        assert_same_bits(&run(&Threads(4), &rows), &apart, "blocks on lanes");
+    }
+}
+
+/// What a class makes of `x`, through a layer of one input whose weight is 1.
+fn apply(kernels: &Kernels, activation: Activation, x: &[f32]) -> Vec<f32> {
+    let packed = kernels.pack(&Solo, &[&[1.0]], 1);
+    let mut out = vec![f32::NAN; x.len()];
+    let epilogue = Epilogue {
+        activation,
+        ..Epilogue::default()
+    };
+    kernels.linear(&Solo, x, &packed, epilogue, &mut out);
+    out
+}
+
+#[test]
+fn curves_keep_their_stated_errors() {
+    let dense = (-120_000..=120_000).map(|step| step as f32 / 10_007.0);
+    let small = (-1000..=1000).map(|step| step as f32 / 1e6);
+    let large = [
+        -1e30, -1e4, -100.0, -90.0, -50.0, 50.0, 90.0, 100.0, 1e4, 1e30,
+    ];
+    let x: Vec<f32> = dense.chain(small).chain(large).collect();
+    for kernels in Kernels::here() {
+        // Multiply and add round apart.
+        let apart = if kernels.class() == CpuClass::Serial {
+            2.0
+        } else {
+            1.0
+        };
+        for activation in ACTIVATIONS {
+            let found = apply(kernels, activation, &x);
+            for (x, found) in x.iter().zip(found) {
+                let truth = curve(activation, f64::from(*x));
+                let off = (f64::from(found) - truth).abs();
+                let size = truth.abs();
+                let allowed = match activation {
+                    Activation::Identity | Activation::Relu => 0.0,
+                    Activation::Gelu if *x > 0.0 => apart * 3e-7 * size,
+                    Activation::Gelu => apart * 4e-7,
+                    // z is rounded before it is an exponent, which costs its size times 1e-7.
+                    Activation::GeluTanh if *x > 0.0 => 3e-7 * size,
+                    Activation::GeluTanh => 2e-7 + 3e-7 * size,
+                    Activation::Tanh => 2.5e-7 * size,
+                    Activation::Silu => 3e-7 * size + 2e-8,
+                };
+                assert!(
+                    off <= allowed,
+                    "{:?} {activation:?} of {x} is {found}, not {truth}",
+                    kernels.class()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_nan_is_not_hidden() {
+    for kernels in Kernels::here() {
+        for activation in ACTIVATIONS {
+            let out = apply(kernels, activation, &[1.0, f32::NAN, 2.0]);
+            let nan: Vec<_> = out.iter().map(|value| value.is_nan()).collect();
+            assert_eq!(
+                nan,
+                [false, true, false],
+                "{:?} {activation:?}",
+                kernels.class()
+            );
+        }
+        let mut qkv = numbers(3 * 3 * 32, 1);
+        qkv[40] = f32::NAN;
+        let mut scratch = vec![0.0; kernels.attention_scratch(1, 3, 32)];
+        let mut out = vec![0.0; 3 * 32];
+        kernels.attention(&Solo, &qkv, &[3], 1, &mut scratch, &mut out);
+        assert!(out.iter().all(|value| value.is_nan()));
+    }
+}
+
+#[test]
+fn layer_norm_is_right_and_does_not_depend_on_the_batch() {
+    for kernels in Kernels::here() {
+        for hidden in [1, 7, 16, 26, 312, 384] {
+            let what = format!("{:?} norm of {hidden}", kernels.class());
+            let (gain, bias) = (numbers(hidden, 1), numbers(hidden, 2));
+            let norm = Norm {
+                gain: &gain,
+                bias: &bias,
+                epsilon: 1e-5,
+            };
+            let count = 70;
+            // A mean far from zero, where the shortcut E[x²] − E[x]² would fail.
+            let rows: Vec<_> = numbers(count * hidden, 3)
+                .iter()
+                .map(|x| x + 30.0)
+                .collect();
+            let run = |team: &dyn ForkJoin, rows: &[f32]| {
+                let mut rows = rows.to_vec();
+                kernels.layer_norm(team, &mut rows, norm);
+                rows
+            };
+            let whole = run(&Solo, &rows);
+            assert_close(&whole, &norm_f64(&rows, norm), 2e-5, &what);
+            let apart: Vec<_> = rows
+                .chunks(hidden)
+                .flat_map(|row| run(&Solo, row))
+                .collect();
+            assert_same_bits(&whole, &apart, &what);
+            for lanes in [2, 5] {
+                assert_same_bits(&run(&Threads(lanes), &rows), &whole, &what);
+            }
+        }
+    }
+}
+
+fn norm_f64(rows: &[f32], norm: Norm<'_>) -> Vec<f64> {
+    let hidden = norm.gain.len() as f64;
+    rows.chunks(norm.gain.len())
+        .flat_map(|row| {
+            let row: Vec<_> = row.iter().map(|x| f64::from(*x)).collect();
+            let mean = row.iter().sum::<f64>() / hidden;
+            let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / hidden;
+            let scale = (variance + f64::from(norm.epsilon)).sqrt();
+            let row = row.into_iter().zip(norm.gain).zip(norm.bias);
+            row.map(move |((x, gain), bias)| {
+                (x - mean) / scale * f64::from(*gain) + f64::from(*bias)
+            })
+            .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[test]
+fn embedding_is_right_and_does_not_depend_on_the_batch() {
+    for kernels in Kernels::here() {
+        for hidden in [5, 312] {
+            let what = format!("{:?} embedding of {hidden}", kernels.class());
+            let (words, places, kind) = (
+                numbers(50 * hidden, 1),
+                numbers(20 * hidden, 2),
+                numbers(hidden, 3),
+            );
+            let (gain, bias) = (numbers(hidden, 4), numbers(hidden, 5));
+            let tables = Embedding {
+                words: &words,
+                places: &places,
+                kind: &kind,
+            };
+            let norm = Norm {
+                gain: &gain,
+                bias: &bias,
+                epsilon: 1e-12,
+            };
+            let ids: Vec<u32> = (0..33).map(|token| token * 7 % 50).collect();
+            let positions: Vec<u32> = (0..33).map(|token| token % 20).collect();
+            let run = |team: &dyn ForkJoin, tokens: Range<usize>| {
+                let mut out = vec![f32::NAN; tokens.len() * hidden];
+                let (ids, positions) = (&ids[tokens.clone()], &positions[tokens]);
+                kernels.embed(team, ids, positions, tables, norm, &mut out);
+                out
+            };
+            let whole = run(&Solo, 0..33);
+            let sums: Vec<_> = (0..33 * hidden)
+                .map(|at| {
+                    let (token, at) = (at / hidden, at % hidden);
+                    let (word, place) = (ids[token] as usize, positions[token] as usize);
+                    words[word * hidden + at] + kind[at] + places[place * hidden + at]
+                })
+                .collect();
+            assert_close(&whole, &norm_f64(&sums, norm), 1e-5, &what);
+            let apart: Vec<_> = (0..33).flat_map(|at| run(&Solo, at..at + 1)).collect();
+            assert_same_bits(&whole, &apart, &what);
+            assert_same_bits(&run(&Threads(3), 0..33), &whole, &what);
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "token id 9 is beyond a table of 9 rows")]
+fn an_id_beyond_the_table_is_caught() {
+    let row = [1.0; 4];
+    let tables = Embedding {
+        words: &[0.0; 36],
+        places: &row,
+        kind: &row,
+    };
+    let norm = Norm {
+        gain: &row,
+        bias: &row,
+        epsilon: 0.0,
+    };
+    Kernels::of(CpuClass::Serial, Precision::F32).embed(
+        &Solo,
+        &[9],
+        &[0],
+        tables,
+        norm,
+        &mut [0.0; 4],
+    );
+}
+
+#[test]
+fn attention_is_right_and_does_not_depend_on_the_batch() {
+    let ragged: Vec<usize> = vec![1, 2, 0, 70, 16, 3, 33, 17, 8, 48, 64, 5, 9, 130];
+    for kernels in Kernels::here() {
+        for (heads, head_size) in [(12, 26), (3, 32), (2, 64), (1, 1), (1, 100)] {
+            let what = format!("{:?} {heads} heads of {head_size}", kernels.class());
+            let hidden = heads * head_size;
+            let tokens: usize = ragged.iter().sum();
+            let qkv: Vec<_> = numbers(tokens * 3 * hidden, 7)
+                .iter()
+                .map(|x| 2.0 * x)
+                .collect();
+            let run = |team: &dyn ForkJoin, qkv: &[f32], lengths: &[usize]| {
+                let longest = lengths.iter().copied().max().unwrap();
+                // NaN shows what is read before it was written.
+                let mut scratch =
+                    vec![f32::NAN; kernels.attention_scratch(team.lanes(), longest, head_size)];
+                let mut out = vec![f32::NAN; qkv.len() / 3];
+                kernels.attention(team, qkv, lengths, heads, &mut scratch, &mut out);
+                out
+            };
+            let whole = run(&Solo, &qkv, &ragged);
+            let mut first = 0;
+            for &length in &ragged {
+                let text = &qkv[first * 3 * hidden..][..length * 3 * hidden];
+                let found = &whole[first * hidden..][..length * hidden];
+                let alone = run(&Solo, text, &[length]);
+                assert_same_bits(&alone, found, &what);
+                assert_same_bits(&run(&Threads(7), text, &[length]), found, &what);
+                assert_close(found, &attention_f64(text, length, heads), 1e-5, &what);
+                first += length;
+            }
+            for lanes in [2, 3] {
+                assert_same_bits(&run(&Threads(lanes), &qkv, &ragged), &whole, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_over_many_short_texts_is_each_texts_own() {
+    for kernels in Kernels::here() {
+        let (heads, head_size) = (2, 8);
+        let hidden = heads * head_size;
+        let lengths: Vec<_> = (0..600).map(|text| text % 7).collect();
+        let tokens: usize = lengths.iter().sum();
+        let qkv = numbers(tokens * 3 * hidden, 1);
+        let run = |team: &dyn ForkJoin, qkv: &[f32], lengths: &[usize]| {
+            let mut scratch = vec![0.0; kernels.attention_scratch(team.lanes(), 6, head_size)];
+            let mut out = vec![f32::NAN; qkv.len() / 3];
+            kernels.attention(team, qkv, lengths, heads, &mut scratch, &mut out);
+            out
+        };
+        let whole = run(&Solo, &qkv, &lengths);
+        let mut rest = qkv.as_slice();
+        let apart: Vec<_> = lengths
+            .iter()
+            .flat_map(|&length| {
+                let text;
+                (text, rest) = rest.split_at(length * 3 * hidden);
+                run(&Solo, text, &[length])
+            })
+            .collect();
+        assert_same_bits(&whole, &apart, "short texts");
+        assert_same_bits(&run(&Threads(4), &qkv, &lengths), &apart, "short texts");
+    }
+}
+
+/// Attention over one text.
+fn attention_f64(qkv: &[f32], length: usize, heads: usize) -> Vec<f64> {
+    let hidden = qkv.len() / 3 / length.max(1);
+    let head_size = hidden / heads;
+    let at = |token: usize, part: usize, column: usize| {
+        f64::from(qkv[(3 * token + part) * hidden + column])
+    };
+    let mut out = Vec::new();
+    for query in 0..length {
+        for column in 0..hidden {
+            let head = column / head_size * head_size;
+            let score = |key| {
+                let columns = head..head + head_size;
+                let products = columns.map(|column| at(query, 0, column) * at(key, 1, column));
+                products.sum::<f64>() / (head_size as f64).sqrt()
+            };
+            let scores: Vec<f64> = (0..length).map(score).collect();
+            let largest = scores.iter().copied().fold(f64::MIN, f64::max);
+            let weights: Vec<_> = scores.iter().map(|score| (score - largest).exp()).collect();
+            let values = weights
+                .iter()
+                .enumerate()
+                .map(|(key, weight)| weight * at(key, 2, column));
+            out.push(values.sum::<f64>() / weights.iter().sum::<f64>());
+        }
+    }
+    out
+}
+
+#[test]
+fn scores_far_apart_stay_finite() {
+    for kernels in Kernels::here() {
+        let head_size = 16;
+        let mut qkv = vec![0.0; 20 * 3 * head_size];
+        for (token, row) in qkv.chunks_mut(3 * head_size).enumerate() {
+            row[..head_size].fill(EXP_LIMIT);
+            row[head_size..2 * head_size].fill(token as f32 - 10.0);
+            row[2 * head_size..].fill(token as f32);
+        }
+        let mut scratch = vec![0.0; kernels.attention_scratch(1, 20, head_size)];
+        let mut out = vec![f32::NAN; 20 * head_size];
+        kernels.attention(&Solo, &qkv, &[20], 1, &mut scratch, &mut out);
+        assert_close(
+            &out,
+            &vec![19.0; out.len()],
+            1e-5,
+            "the one key that counts",
+        );
+    }
+}
+
+#[test]
+fn nothing_in_nothing_out() {
+    for kernels in Kernels::here() {
+        let packed = kernels.pack(&Solo, &[&[1.0; 6]], 3);
+        kernels.linear(&Solo, &[], &packed, Epilogue::default(), &mut []);
+        kernels.attention(&Solo, &[], &[0, 0], 4, &mut [], &mut []);
+        kernels.attention(&Solo, &[], &[], 4, &mut [], &mut []);
+        let one = [1.0];
+        let norm = Norm {
+            gain: &one,
+            bias: &one,
+            epsilon: 0.0,
+        };
+        kernels.layer_norm(&Solo, &mut [], norm);
+    }
+}
+
+#[test]
+fn shares_are_even_ordered_and_complete() {
+    for (items, pieces) in [(0, 1), (1, 1), (9, 2), (7, 3), (3, 7), (128, 16)] {
+        let mut next = 0;
+        for index in 0..pieces {
+            let range = share(items, pieces, index);
+            assert_eq!(range.start, next);
+            assert!((items / pieces..=items.div_ceil(pieces)).contains(&range.len()));
+            next = range.end;
+        }
+        assert_eq!(next, items);
+    }
+}

@@ -1,0 +1,183 @@
+//! Where a model's files come from: a [`Source`] gives bytes by name.
+//!
+//! A folder on disk is one ([`Folder`](super::folder::Folder)), a record of names
+//! to bytes another ([`Memory`]). Names use `/` and are relative to the model's
+//! root, as in `1_Pooling/config.json`. Everything above this file reads through
+//! [`fetch`] and [`require`], which also recognise what is a file in name only.
+
+use std::{collections::BTreeMap, ops::Deref, sync::Arc};
+
+use crate::error::{Error, Result, Status};
+
+/// The largest settings file that is read; the real ones are a few kilobytes.
+pub const LARGEST_SETTINGS: u64 = 16 << 20;
+
+/// The largest `tokenizer.json` that is read; the real ones stay below 40 MB.
+pub const LARGEST_TOKENIZER: u64 = 256 << 20;
+
+/// How a Git LFS pointer begins: three lines of text in the place of the file.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// What gives a model's files, by name.
+pub trait Source: Send + Sync {
+    /// How a message calls the file `name`, such as its whole path; `""` is the root itself.
+    fn locate(&self, name: &str) -> String;
+
+    /// The size of a file in bytes; `None` when there is no such file.
+    fn size(&self, name: &str) -> Result<Option<u64>>;
+
+    /// The bytes of a file; `None` when there is no such file.
+    fn read(&self, name: &str) -> Result<Option<Bytes>>;
+
+    /// What lies in the root, for messages that say what is there instead of
+    /// what was looked for. A source that cannot list returns nothing.
+    fn names(&self) -> Vec<String>;
+}
+
+/// The bytes of one file.
+pub enum Bytes {
+    /// In memory, shared with whoever provided them.
+    Shared(Arc<Vec<u8>>),
+    /// Mapped from a file.
+    #[cfg(feature = "native")]
+    Mapped(crate::hardware::mapping::Mapping),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Shared(bytes) => bytes,
+            #[cfg(feature = "native")]
+            Bytes::Mapped(mapping) => mapping,
+        }
+    }
+}
+
+/// A model's files in memory: what a browser hands over, or a test makes up.
+#[derive(Clone, Default)]
+pub struct Memory {
+    files: BTreeMap<String, Arc<Vec<u8>>>,
+}
+
+impl Memory {
+    /// Files by their names relative to the model's root.
+    pub fn new(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Memory {
+        let files = files.into_iter();
+        Memory {
+            files: files.map(|(name, bytes)| (name, Arc::new(bytes))).collect(),
+        }
+    }
+}
+
+impl Source for Memory {
+    fn locate(&self, name: &str) -> String {
+        if name.is_empty() {
+            "the model's files".to_owned()
+        } else {
+            name.to_owned()
+        }
+    }
+
+    fn size(&self, name: &str) -> Result<Option<u64>> {
+        Ok(self.files.get(name).map(|bytes| bytes.len() as u64))
+    }
+
+    fn read(&self, name: &str) -> Result<Option<Bytes>> {
+        Ok(self.files.get(name).cloned().map(Bytes::Shared))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.files.keys().cloned().collect()
+    }
+}
+
+/// The bytes of the file `name`, if there is one of at most `most` bytes.
+///
+/// # Errors
+/// [`Status::CorruptModel`] for a larger file or a Git LFS pointer, and whatever the source says.
+pub fn fetch(source: &dyn Source, name: &str, most: u64) -> Result<Option<Bytes>> {
+    let Some(size) = source.size(name)? else {
+        return Ok(None);
+    };
+    if size > most {
+        return Err(Error::corrupt(format!(
+            "{}: {size} bytes, more than any such file needs (at most {most} are read)",
+            source.locate(name)
+        )));
+    }
+    let Some(bytes) = source.read(name)? else {
+        return Ok(None);
+    };
+    if bytes.starts_with(LFS_POINTER) {
+        return Err(Error::corrupt(format!(
+            "{}: a Git LFS pointer, not the file it stands for; run `git lfs pull` in the \
+             model's repository, or download the file itself",
+            source.locate(name)
+        )));
+    }
+    Ok(Some(bytes))
+}
+
+/// The bytes of a file that must be there.
+///
+/// # Errors
+/// [`Status::NotFound`] naming the file and `expected`, what it would have held; else as [`fetch`].
+pub fn require(source: &dyn Source, name: &str, most: u64, expected: &str) -> Result<Bytes> {
+    fetch(source, name, most)?.ok_or_else(|| {
+        Error::new(
+            Status::NotFound,
+            format!("{}: no such file; expected {expected}", source.locate(name)),
+        )
+    })
+}
+
+/// Joins a folder of the model, `""` for its root, and a file in it.
+pub fn join(folder: &str, name: &str) -> String {
+    if folder.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{folder}/{name}")
+    }
+}
+
+/// Whether a name that a model's file gives for another stays inside the model's root.
+pub fn stays_inside(name: &str) -> bool {
+    !name.contains(['\\', ':', '\0'])
+        && name.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_leave_the_root_are_recognised() {
+        for good in ["a", "a/b.json", "0_Transformer", "..a", "a..b"] {
+            assert!(stays_inside(good), "{good}");
+        }
+        for bad in [
+            "", "/a", "../a", "a/..", "a/../b", "./a", "a//b", "a/", "..\\a", "C:/a", "C:a", "a\0",
+        ] {
+            assert!(!stays_inside(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_pointer_is_not_a_file() {
+        let text = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n";
+        let source = Memory::new([("config.json".to_owned(), text.into())]);
+        let error = fetch(&source, "config.json", 1024).err().expect("refused");
+        assert_eq!(error.status(), Status::CorruptModel);
+        assert!(error.message().contains("git lfs pull"), "{error}");
+    }
+
+    #[test]
+    fn sizes_are_bounded_before_anything_is_read() {
+        let source = Memory::new([("a".to_owned(), vec![0; 9])]);
+        assert!(fetch(&source, "a", 9).is_ok());
+        assert!(fetch(&source, "a", 8).is_err());
+        assert!(fetch(&source, "b", 8).is_ok_and(|bytes| bytes.is_none()));
+    }
+}

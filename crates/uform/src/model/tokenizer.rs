@@ -1,0 +1,207 @@
+//! Text to token ids, as the reference tokenizer makes them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tokenizers::pipeline::{
+    EncodeOptions, Override, PipelineModel, PipelineToken, PipelineTokenizer,
+};
+
+use super::{
+    files::{LARGEST_TOKENIZER, Source, fetch, join},
+    settings::TokenSettings,
+    tokenizer_file::TokenizerFile,
+};
+use crate::error::{Error, Result, Status};
+
+const FILE: &str = "tokenizer.json";
+
+/// Vocabularies without a tokenizer, to say what is there instead.
+const FOREIGN: [&str; 4] = [
+    "vocab.txt",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "tokenizer.model",
+];
+
+/// A model's tokenizer; one serves any number of threads at once.
+pub struct Tokenizer {
+    pipeline: PipelineTokenizer,
+    options: EncodeOptions,
+    /// What precedes every text, such as `[CLS]`.
+    before: Vec<u32>,
+    /// What follows every text, such as `[SEP]`.
+    after: Vec<u32>,
+    /// The ids of special tokens.
+    special: Vec<u32>,
+    /// The most tokens of a text, special ones included.
+    limit: usize,
+    cut_left: bool,
+}
+
+/// How many tokens a text has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Before any cut, special ones included.
+    pub tokens: u32,
+    /// After it: how many ids there are.
+    pub kept: u32,
+}
+
+impl Count {
+    /// Whether some of the text's tokens were cut off.
+    pub fn truncated(self) -> bool {
+        self.kept < self.tokens
+    }
+}
+
+impl Tokenizer {
+    /// Reads `tokenizer.json` from a folder of the model, for an embedding table of `vocabulary` rows.
+    ///
+    /// The file's own truncation and padding are overridden by `settings` and by none.
+    ///
+    /// # Errors
+    /// - `NotFound`: no `tokenizer.json`; `Unsupported`: only a bare vocabulary.
+    /// - `CorruptModel`: the file is not a tokenizer, has ids beyond the table, or
+    ///   adds more special tokens to a text than the limit admits.
+    pub fn load(
+        source: &dyn Source,
+        folder: &str,
+        settings: &TokenSettings,
+        vocabulary: usize,
+    ) -> Result<Tokenizer> {
+        let name = join(folder, FILE);
+        let Some(bytes) = fetch(source, &name, LARGEST_TOKENIZER)? else {
+            return Err(absent(source, &name));
+        };
+        let place = source.locate(&name);
+        let file = TokenizerFile::prepare(&place, &bytes, settings)?;
+        // Before anything is built: tables are as long as the largest id.
+        check_id(&place, file.largest_id, vocabulary)?;
+        let pipeline = build(&place, &file.canonical)?;
+        let template = &pipeline.get_post_processor().single;
+        let ids = |run: &[(PipelineToken, u8)]| run.iter().map(|(id, _)| id.id()).collect();
+        let (before, after): (Vec<u32>, Vec<u32>) = (ids(&template.prefix), ids(&template.suffix));
+        if template.has_type_ids() {
+            return Err(Error::unsupported(format!(
+                "{place}: its template gives a single text token types other than 0"
+            )));
+        }
+        let added = pipeline.get_added_vocabulary().get_added_tokens_decoder();
+        for id in before.iter().chain(&after).chain(added.keys()) {
+            check_id(&place, *id, vocabulary)?;
+        }
+        if let PipelineModel::WordPiece(model) = pipeline.get_model()
+            && model.unk_token().is_none()
+        {
+            return Err(Error::corrupt(format!(
+                "{place}: model.unk_token is not in the vocabulary"
+            )));
+        }
+        let around = before.len() + after.len();
+        if settings.limit <= around {
+            return Err(Error::corrupt(format!(
+                "{place}: adds {around} tokens to a text, and the model's limit is {} tokens",
+                settings.limit
+            )));
+        }
+        Ok(Tokenizer {
+            options: EncodeOptions {
+                // Added here, after the cut.
+                add_special_tokens: false,
+                encode_special_tokens: false,
+                padding: Override::Off,
+                truncation: Override::Off,
+            },
+            before,
+            after,
+            special: file.special,
+            limit: settings.limit,
+            cut_left: settings.cut_left.unwrap_or(file.cut_left),
+            pipeline,
+        })
+    }
+
+    /// Appends the ids of a text, cut to the limit: what the text has too many is
+    /// cut off, and the special tokens around it stay.
+    ///
+    /// # Errors
+    /// `CorruptModel` when the tokenizer itself fails on the text.
+    pub fn encode(&self, text: &str, out: &mut Vec<u32>) -> Result<Count> {
+        let mut ids = Vec::new();
+        self.pipeline
+            .encode_into(text, &self.options, &mut ids)
+            .map_err(|error| {
+                Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error)
+            })?;
+        let around = self.before.len() + self.after.len();
+        let ids = PipelineToken::cast_slice(&ids);
+        let room = self.limit - around;
+        let kept = match ids.len().checked_sub(room) {
+            Some(excess) if self.cut_left => &ids[excess..],
+            Some(_) => &ids[..room],
+            None => ids,
+        };
+        out.reserve(around + kept.len());
+        out.extend_from_slice(&self.before);
+        out.extend_from_slice(kept);
+        out.extend_from_slice(&self.after);
+        // A text has fewer tokens than bytes, and texts are below 4 GiB.
+        Ok(Count {
+            tokens: (around + ids.len()) as u32,
+            kept: (around + kept.len()) as u32,
+        })
+    }
+
+    /// How many tokens at the beginning of a prompted text belong to the prompt,
+    /// as the reference counts them: all of the prompt's own, but for a special one at their end.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn prompt_tokens(&self, prompt: &str) -> Result<usize> {
+        let mut ids = Vec::new();
+        self.encode(prompt, &mut ids)?;
+        let ends_special = ids.last().is_some_and(|id| self.special.contains(id));
+        Ok(ids.len() - usize::from(ends_special))
+    }
+
+    /// The most tokens of a text that are embedded, special ones included.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+/// Builds the pipeline, whatever the file makes of it.
+fn build(place: &str, canonical: &str) -> Result<PipelineTokenizer> {
+    let not_valid =
+        |reason: &str| Error::corrupt(format!("{place}: not a valid tokenizer: {reason}"));
+    // Nothing is shared with the closure that a panic could leave half-changed.
+    match catch_unwind(AssertUnwindSafe(|| tokenizers::from_json(canonical))) {
+        Ok(built) => built.map_err(|error| not_valid(&error.to_string()).because(error)),
+        Err(_) => Err(not_valid("building it failed")),
+    }
+}
+
+fn check_id(place: &str, id: u32, vocabulary: usize) -> Result<()> {
+    if (id as usize) < vocabulary {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "{place}: has the token id {id}, and the model's vocab_size is {vocabulary}"
+    )))
+}
+
+/// The complaint that there is no tokenizer, and what there is instead.
+fn absent(source: &dyn Source, name: &str) -> Error {
+    let place = source.locate(name);
+    let names = source.names();
+    match names.iter().find(|name| FOREIGN.contains(&name.as_str())) {
+        Some(foreign) => Error::unsupported(format!(
+            "{place}: no such file, only {foreign}; make it in Python: load the folder with \
+             transformers' AutoTokenizer and save it with save_pretrained"
+        )),
+        None => Error::new(
+            Status::NotFound,
+            format!("{place}: no such file; expected the model's tokenizer"),
+        ),
+    }
+}

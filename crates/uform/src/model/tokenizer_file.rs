@@ -1,0 +1,247 @@
+//! `tokenizer.json`, made ready for the pipeline that runs it.
+//!
+//! The pipeline reads one canonical spelling, and files in the wild use older
+//! ones, so a file is rewritten first. Its vocabulary, nearly all of its bytes, is
+//! the same in either spelling: it is surveyed and passed on as it stands, which
+//! makes the rewriting ten times faster. The survey also refuses what the
+//! pipeline would take too seriously: it sizes tables by the ids and
+//! lengths it is given, and recurses once a byte of a vocabulary entry.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt};
+
+use serde::{
+    Deserialize,
+    de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::settings::{NormalizerSettings, TokenSettings};
+use crate::error::{Error, Result};
+
+/// The longest vocabulary entry in bytes; real ones stay below 300.
+const LONGEST_ENTRY: usize = 1024;
+
+/// The longest word a model may be told to look up; real ones say 100.
+const LONGEST_WORD: u64 = 1 << 16;
+
+/// A file the pipeline reads, and what it says that the pipeline is not asked.
+pub struct TokenizerFile {
+    /// The canonical spelling, without truncation and padding.
+    pub canonical: String,
+    /// The largest id of the vocabulary.
+    pub largest_id: u32,
+    /// The ids of special tokens, such as `[SEP]`.
+    pub special: Vec<u32>,
+    /// Whether the file itself cuts long texts at their beginning.
+    pub cut_left: bool,
+}
+
+impl TokenizerFile {
+    /// Rewrites a file; `place` is what messages call it.
+    pub fn prepare(place: &str, bytes: &[u8], settings: &TokenSettings) -> Result<TokenizerFile> {
+        let invalid = |error: serde_json::Error| {
+            Error::corrupt(format!("{place}: not a valid tokenizer: {error}")).because(error)
+        };
+        let root: BTreeMap<String, &RawValue> = serde_json::from_slice(bytes).map_err(invalid)?;
+        let Some(model) = root.get("model") else {
+            return Err(Error::corrupt(format!("{place}: model is missing")));
+        };
+        let model: BTreeMap<String, &RawValue> =
+            serde_json::from_str(model.get()).map_err(invalid)?;
+        let Some(&vocabulary) = model.get("vocab") else {
+            return Err(Error::corrupt(format!("{place}: model.vocab is missing")));
+        };
+        let survey: Survey = serde_json::from_str(vocabulary.get()).map_err(invalid)?;
+
+        // The rest as values, with an empty vocabulary of the same kind.
+        let empty = if vocabulary.get().starts_with('[') {
+            json!([])
+        } else {
+            json!({})
+        };
+        let mut rest = values(root, "model").map_err(invalid)?;
+        let mut model = values(model, "vocab").map_err(invalid)?;
+        check_words(place, &model)?;
+        check_added(place, &rest)?;
+        model.insert("vocab".to_owned(), empty);
+        rest.insert("model".to_owned(), model.into());
+        let cut_left = rest
+            .get("truncation")
+            .is_some_and(|truncation| truncation["direction"] == "Left");
+        rest.remove("truncation");
+        rest.remove("padding");
+        adjust_normalizer(&mut rest, settings);
+        let special = special_ids(&rest);
+
+        let mut rest = Value::Object(rest);
+        tokenizers::canonicalize_value(&mut rest).map_err(|error| {
+            Error::corrupt(format!("{place}: not a valid tokenizer: {error}")).because(error)
+        })?;
+        Ok(TokenizerFile {
+            canonical: splice(rest, vocabulary.get()),
+            largest_id: survey.largest_id,
+            special,
+            cut_left,
+        })
+    }
+}
+
+/// Every entry but one, as values.
+fn values(
+    entries: BTreeMap<String, &RawValue>,
+    without: &str,
+) -> serde_json::Result<Map<String, Value>> {
+    let entries = entries.into_iter().filter(|(key, _)| key != without);
+    entries
+        .map(|(key, raw)| Ok((key, serde_json::from_str(raw.get())?)))
+        .collect()
+}
+
+/// Text with the vocabulary in its place again.
+fn splice(mut rest: Value, vocabulary: &str) -> String {
+    let without =
+        |value: &mut Value, key: &str| value.as_object_mut().and_then(|fields| fields.remove(key));
+    let mut model = without(&mut rest, "model").unwrap_or_default();
+    without(&mut model, "vocab");
+    let (model, rest) = (model.to_string(), rest.to_string());
+    // Neither is `{}`: a canonical model has a type, a canonical file a version.
+    format!(
+        "{{\"model\":{{\"vocab\":{vocabulary},{},{}",
+        &model[1..],
+        &rest[1..]
+    )
+}
+
+/// Applies what the model's other files say about normalisation.
+fn adjust_normalizer(rest: &mut Map<String, Value>, settings: &TokenSettings) {
+    let normalizer = rest.entry("normalizer").or_insert(Value::Null);
+    if normalizer["type"] == "BertNormalizer" {
+        let NormalizerSettings {
+            lowercase,
+            strip_accents,
+            handle_chinese_chars,
+        } = settings.normalizer;
+        for (key, flag) in [
+            ("lowercase", lowercase),
+            ("strip_accents", strip_accents),
+            ("handle_chinese_chars", handle_chinese_chars),
+        ] {
+            if let Some(flag) = flag {
+                normalizer[key] = flag.into();
+            }
+        }
+    }
+    if settings.lower_case {
+        let before = std::mem::take(normalizer);
+        let mut steps = vec![json!({ "type": "Lowercase" })];
+        if !before.is_null() {
+            steps.push(before);
+        }
+        *normalizer = json!({ "type": "Sequence", "normalizers": steps });
+    }
+}
+
+/// The ids of the added tokens that are marked as special.
+fn special_ids(rest: &Map<String, Value>) -> Vec<u32> {
+    let added = rest.get("added_tokens").and_then(Value::as_array);
+    let special = added
+        .into_iter()
+        .flatten()
+        .filter(|token| token["special"] == true);
+    special
+        .filter_map(|token| token["id"].as_u64().and_then(|id| id.try_into().ok()))
+        .collect()
+}
+
+/// Refuses a word length that would be reserved as memory.
+fn check_words(place: &str, model: &Map<String, Value>) -> Result<()> {
+    let key = "max_input_chars_per_word";
+    match model.get(key) {
+        Some(value) if value.as_u64().is_none_or(|most| most > LONGEST_WORD) => {
+            Err(Error::corrupt(format!(
+                "{place}: model.{key} is {value}, expected a whole number up to {LONGEST_WORD}"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses added tokens longer than the matcher's tables can say.
+fn check_added(place: &str, rest: &Map<String, Value>) -> Result<()> {
+    let added = rest.get("added_tokens").and_then(Value::as_array);
+    let texts = added
+        .into_iter()
+        .flatten()
+        .filter_map(|token| token["content"].as_str());
+    match texts.map(str::len).max() {
+        Some(longest) if longest > LONGEST_ENTRY => Err(Error::corrupt(format!(
+            "{place}: an added token of {longest} bytes; at most {LONGEST_ENTRY} are expected"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What a vocabulary asks of the tables built for it.
+#[derive(Default)]
+struct Survey {
+    largest_id: u32,
+}
+
+/// A vocabulary entry's text; borrowed where the file spells it without escapes.
+#[derive(Deserialize)]
+struct Entry<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Entry<'_> {
+    fn check<E: serde::de::Error>(&self) -> std::result::Result<(), E> {
+        if self.0.len() <= LONGEST_ENTRY {
+            return Ok(());
+        }
+        Err(E::custom(format!(
+            "a vocabulary entry of {} bytes; at most {LONGEST_ENTRY} are expected",
+            self.0.len()
+        )))
+    }
+}
+
+impl<'de> Deserialize<'de> for Survey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Walk;
+
+        impl<'de> Visitor<'de> for Walk {
+            type Value = Survey;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a vocabulary: an object of ids, or a list of pieces with scores")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> std::result::Result<Survey, A::Error> {
+                let mut survey = Survey::default();
+                while let Some((entry, id)) = map.next_entry::<Entry<'de>, u32>()? {
+                    entry.check()?;
+                    survey.largest_id = survey.largest_id.max(id);
+                }
+                Ok(survey)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut pieces: A,
+            ) -> std::result::Result<Survey, A::Error> {
+                let mut count = 0u32;
+                while let Some((entry, _)) = pieces.next_element::<(Entry<'de>, IgnoredAny)>()? {
+                    entry.check()?;
+                    let more = count.checked_add(1);
+                    count = more.ok_or_else(|| A::Error::custom("too many pieces"))?;
+                }
+                Ok(Survey {
+                    largest_id: count.saturating_sub(1),
+                })
+            }
+        }
+
+        deserializer.deserialize_any(Walk)
+    }
+}

@@ -1,0 +1,297 @@
+//! A model's numbers, by the names its training gave them.
+//!
+//! They come from one safetensors file or several, as f32, f16 or bf16, under
+//! whatever prefix the model was saved with, and leave as finite f32. Where the
+//! file has f32, they are borrowed from it.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+};
+
+use half::{bf16, f16, slice::HalfFloatSliceExt};
+use safetensors::Dtype;
+
+use super::{
+    document::parse_json,
+    files::{Bytes, LARGEST_SETTINGS, Source, fetch, join, stays_inside},
+    nearest::nearest,
+    tensors::{self, Entries, Tensor},
+};
+use crate::error::{Error, Result, Status};
+
+/// The name of weights in one file.
+const SINGLE: &str = "model.safetensors";
+
+/// The name of the list that says which of several files has which tensor.
+const INDEX: &str = "model.safetensors.index.json";
+
+/// Weights as other frameworks name them, to say what is there instead.
+const FOREIGN: [&str; 9] = [
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "tf_model.h5",
+    "flax_model.msgpack",
+    "model.onnx",
+    "onnx",
+    "rust_model.ot",
+    "openvino_model.xml",
+    "openvino",
+];
+
+// The format is little-endian, and values are read where they lie.
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "big-endian targets are not supported"
+);
+
+/// All tensors of a model, or of one of its modules.
+pub struct Weights {
+    place: String,
+    files: Vec<Bytes>,
+    tensors: HashMap<String, Located>,
+    prefix: String,
+}
+
+/// A tensor and the file it is in.
+struct Located {
+    file: usize,
+    tensor: Tensor,
+}
+
+impl Weights {
+    /// Opens the weights in a folder of the model, `""` for its root.
+    ///
+    /// `anchor` is the name of one tensor that must be there. What precedes it
+    /// in the file, as in `bert.embeddings.word_embeddings.weight`, is taken to precede every name.
+    ///
+    /// # Errors
+    /// - `NotFound`: there are no weights at all.
+    /// - `Unsupported`: there are only another framework's.
+    /// - `CorruptModel`: a file contradicts its format or its index, or the anchor is not there.
+    pub fn open(source: &dyn Source, folder: &str, anchor: &str) -> Result<Weights> {
+        let single = join(folder, SINGLE);
+        let index = join(folder, INDEX);
+        let mut weights = Weights {
+            place: source.locate(&single),
+            files: Vec::new(),
+            tensors: HashMap::new(),
+            prefix: String::new(),
+        };
+        if let Some(bytes) = fetch(source, &single, u64::MAX)? {
+            weights.add(&source.locate(&single), bytes)?;
+        } else if let Some(bytes) = fetch(source, &index, LARGEST_SETTINGS)? {
+            weights.place = source.locate(&index);
+            weights.add_shards(source, folder, &bytes)?;
+        } else {
+            return Err(absent(source, folder));
+        }
+        weights.prefix = weights.prefix_of(anchor)?;
+        Ok(weights)
+    }
+
+    /// The values of a tensor in row-major order, all of them finite.
+    ///
+    /// # Errors
+    /// `CorruptModel` when it is missing (naming the nearest names), of another
+    /// shape, or has a value that is not finite; `Unsupported` for a kind other than f32, f16 and bf16.
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>> {
+        let Some(Located { file, tensor }) = self.find(name) else {
+            return Err(self.missing(name));
+        };
+        let (full, place) = (&tensor.name, &self.place);
+        if tensor.shape != shape {
+            return Err(Error::corrupt(format!(
+                "{place}: tensor {full} has shape {:?}, expected {shape:?}",
+                tensor.shape
+            )));
+        }
+        // `tensors::read` checked the range against the file.
+        let bytes = &self.files[*file][tensor.range.0..tensor.range.1];
+        let values = match tensor.dtype {
+            Dtype::F32 => cast::<f32>(bytes),
+            Dtype::F16 => Cow::Owned(cast::<f16>(bytes).to_f32_vec()),
+            Dtype::BF16 => Cow::Owned(cast::<bf16>(bytes).to_f32_vec()),
+            other => {
+                return Err(Error::unsupported(format!(
+                    "{place}: tensor {full} holds {other} values; supported are F32, F16 and BF16"
+                )));
+            }
+        };
+        if !all_finite(&values)
+            && let Some(at) = values.iter().position(|value| !value.is_finite())
+        {
+            let value = values[at];
+            return Err(Error::corrupt(format!(
+                "{place}: tensor {full} has {value} at value {at}; every weight must be finite"
+            )));
+        }
+        Ok(values)
+    }
+
+    /// Whether there is a tensor of this name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// What precedes every name in the file, such as `"bert."`.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// How many bytes the files have.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.len() as u64).sum()
+    }
+
+    fn find(&self, name: &str) -> Option<&Located> {
+        let full = format!("{}{name}", self.prefix);
+        self.tensors.get(&full).or_else(|| {
+            // Checkpoints as old as BERT itself.
+            let old = match full.rsplit_once(".LayerNorm.") {
+                Some((before, "weight")) => format!("{before}.LayerNorm.gamma"),
+                Some((before, "bias")) => format!("{before}.LayerNorm.beta"),
+                _ => return None,
+            };
+            self.tensors.get(&old)
+        })
+    }
+
+    /// Adds the tensors of one file.
+    fn add(&mut self, place: &str, bytes: Bytes) -> Result<()> {
+        let file = self.files.len();
+        for tensor in tensors::read(place, &bytes)? {
+            let name = tensor.name.clone();
+            if self
+                .tensors
+                .insert(name.clone(), Located { file, tensor })
+                .is_some()
+            {
+                return Err(Error::corrupt(format!(
+                    "{}: tensor {name} is in {place} and in another shard as well",
+                    self.place
+                )));
+            }
+        }
+        self.files.push(bytes);
+        Ok(())
+    }
+
+    /// Adds every file that an index names, and checks that each has what the index says.
+    fn add_shards(&mut self, source: &dyn Source, folder: &str, index: &[u8]) -> Result<()> {
+        let place = self.place.clone();
+        let mut shards: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (tensor, shard) in weight_map(&place, index)? {
+            if !stays_inside(&shard) {
+                return Err(Error::corrupt(format!(
+                    "{place}: {tensor} is said to be in {shard:?}, outside the model's folder"
+                )));
+            }
+            shards.entry(shard).or_default().push(tensor);
+        }
+        for (shard, tensors) in shards {
+            let name = join(folder, &shard);
+            let bytes = fetch(source, &name, u64::MAX)?.ok_or_else(|| {
+                Error::corrupt(format!(
+                    "{place}: names the shard {shard}, which is not there; the download may be \
+                     incomplete"
+                ))
+            })?;
+            self.add(&source.locate(&name), bytes)?;
+            let file = self.files.len() - 1;
+            for tensor in tensors {
+                if self
+                    .tensors
+                    .get(&tensor)
+                    .is_none_or(|found| found.file != file)
+                {
+                    return Err(Error::corrupt(format!(
+                        "{place}: {tensor} is said to be in {shard}, which lacks it"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What precedes the one tensor whose name ends with `anchor`.
+    fn prefix_of(&self, anchor: &str) -> Result<String> {
+        let names = self.tensors.keys();
+        let mut prefixes: Vec<&str> = names
+            .filter_map(|name| name.strip_suffix(anchor))
+            .filter(|prefix| prefix.is_empty() || prefix.ends_with('.'))
+            .collect();
+        prefixes.sort_unstable_by_key(|prefix| (prefix.len(), *prefix));
+        match prefixes[..] {
+            [] => Err(self.missing(anchor)),
+            // The plain name wins over longer ones that happen to end alike.
+            [prefix] | [prefix @ "", ..] => Ok(prefix.to_owned()),
+            _ => Err(Error::unsupported(format!(
+                "{}: holds several models ({} under each of {:?}); one is supported",
+                self.place, anchor, prefixes
+            ))),
+        }
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        let full = format!("{}{name}", self.prefix);
+        let near = nearest(&full, self.tensors.keys().map(String::as_str), 3);
+        let near = if near.is_empty() {
+            "it has no tensors".to_owned()
+        } else {
+            format!("the nearest names are {}", near.join(", "))
+        };
+        Error::corrupt(format!("{}: has no tensor {full}; {near}", self.place))
+    }
+}
+
+/// Which file the index says each tensor is in.
+fn weight_map(place: &str, index: &[u8]) -> Result<Vec<(String, String)>> {
+    #[derive(serde::Deserialize)]
+    struct Index {
+        weight_map: Entries<String>,
+    }
+    // Said apart: a missing key would be all that the second complaint can name.
+    parse_json(place, index)?;
+    let index: Index = serde_json::from_slice(index).map_err(|error| {
+        Error::corrupt(format!("{place}: not an index of shards: {error}")).because(error)
+    })?;
+    Ok(index.weight_map.0)
+}
+
+/// The complaint that there are no weights, and what there is instead.
+fn absent(source: &dyn Source, folder: &str) -> Error {
+    let place = source.locate(&join(folder, SINGLE));
+    let names = source.names();
+    let foreign = names
+        .iter()
+        .find(|name| FOREIGN.contains(&name.as_str()) || name.ends_with(".gguf"));
+    match foreign {
+        Some(foreign) => Error::unsupported(format!(
+            "{place}: no safetensors weights, only {foreign}, which cannot be read; take a \
+             revision of the model with safetensors, or convert it: load it in Python with \
+             transformers and save it with save_pretrained"
+        )),
+        None => Error::new(
+            Status::NotFound,
+            format!("{place}: no such file, and no {INDEX} either; expected the model's weights"),
+        ),
+    }
+}
+
+/// Values where they lie, or a copy where they lie unaligned.
+fn cast<T: bytemuck::Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(values) => Cow::Borrowed(values),
+        Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
+    }
+}
+
+/// Whether no value is infinite or not a number. Written to be vectorised: it
+/// runs over every weight, and then costs less than fetching it from memory.
+fn all_finite(values: &[f32]) -> bool {
+    let largest = values.iter().fold(0, |largest, value| {
+        (value.to_bits() & 0x7fff_ffff).max(largest)
+    });
+    largest < f32::INFINITY.to_bits()
+}

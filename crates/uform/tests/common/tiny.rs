@@ -1,0 +1,361 @@
+//! A model small enough to be made up: a BERT of one layer, eight wide, with
+//! random weights and a vocabulary of a few words. Tests damage it, one way at a time.
+
+use std::{collections::BTreeMap, fs, io, path::Path};
+
+use serde_json::{Value, json};
+
+pub const HIDDEN: usize = 8;
+pub const HEADS: usize = 2;
+pub const INTERMEDIATE: usize = 16;
+pub const POSITIONS: usize = 32;
+
+/// The vocabulary, ids in order.
+pub const WORDS: [&str; 24] = [
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "bicycle", "green", "tree", "the",
+    "sea", "is", "blue", "query", ":", "##s", "##ish", ".", ",", "!", "?", "中", "cafe",
+];
+
+/// One tensor: its name, kind, shape and bytes.
+#[derive(Clone)]
+pub struct Tensor {
+    pub name: String,
+    pub dtype: &'static str,
+    pub shape: Vec<usize>,
+    pub bytes: Vec<u8>,
+}
+
+/// A model's files, and its tensors for rewriting them.
+#[derive(Clone)]
+pub struct Tiny {
+    pub files: BTreeMap<String, Vec<u8>>,
+    pub tensors: Vec<Tensor>,
+}
+
+impl Tiny {
+    /// A model without faults.
+    pub fn new() -> Tiny {
+        let mut tiny = Tiny {
+            files: BTreeMap::new(),
+            tensors: tensors(),
+        };
+        for (name, content) in [
+            ("config.json", config()),
+            ("modules.json", modules()),
+            ("1_Pooling/config.json", pooling()),
+            (
+                "sentence_bert_config.json",
+                json!({ "max_seq_length": 16, "do_lower_case": false }),
+            ),
+            (
+                "tokenizer_config.json",
+                json!({ "tokenizer_class": "BertTokenizer", "model_max_length": 1e30 }),
+            ),
+            (
+                "config_sentence_transformers.json",
+                json!({
+                    "prompts": { "query": "query: ", "document": "" },
+                    "default_prompt_name": null,
+                }),
+            ),
+            ("tokenizer.json", tokenizer()),
+        ] {
+            tiny.put(name, content.to_string());
+        }
+        tiny.write_tensors(|_| {});
+        tiny
+    }
+
+    /// Adds or replaces a file.
+    pub fn put(&mut self, name: &str, content: impl Into<Vec<u8>>) {
+        self.files.insert(name.to_owned(), content.into());
+    }
+
+    /// Removes a file.
+    pub fn remove(&mut self, name: &str) {
+        self.files.remove(name).expect("the file was there");
+    }
+
+    /// Changes a JSON file.
+    pub fn edit(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut value = serde_json::from_slice(&self.files[name]).expect("valid JSON");
+        change(&mut value);
+        self.put(name, value.to_string());
+    }
+
+    /// Changes one value of a JSON file; `null` removes it.
+    pub fn set(&mut self, name: &str, pointer: &str, value: Value) {
+        self.edit(name, |document| {
+            let (parent, key) = pointer.rsplit_once('/').expect("a JSON pointer");
+            let parent = document.pointer_mut(parent).expect("the pointer's parent");
+            match key.parse::<usize>() {
+                Ok(index) if parent.is_array() => parent[index] = value,
+                _ => parent[key] = value,
+            }
+        });
+    }
+
+    /// Changes the tensors and writes `model.safetensors`.
+    pub fn write_tensors(&mut self, change: impl FnOnce(&mut Vec<Tensor>)) {
+        change(&mut self.tensors);
+        let file = safetensors(&self.tensors);
+        self.put("model.safetensors", file);
+    }
+
+    /// Replaces the one file of weights by two shards and their index.
+    pub fn shard(&mut self) {
+        self.remove("model.safetensors");
+        let (first, second) = self.tensors.split_at(self.tensors.len() / 2);
+        let shards = [
+            ("model-1.safetensors", first),
+            ("model-2.safetensors", second),
+        ];
+        let mut map = serde_json::Map::new();
+        let mut files = Vec::new();
+        for (name, tensors) in shards {
+            map.extend(
+                tensors
+                    .iter()
+                    .map(|tensor| (tensor.name.clone(), name.into())),
+            );
+            files.push((name, safetensors(tensors)));
+        }
+        for (name, file) in files {
+            self.put(name, file);
+        }
+        let index = json!({ "metadata": {}, "weight_map": map });
+        self.put("model.safetensors.index.json", index.to_string());
+    }
+
+    /// Adds a dense layer of the given output width after pooling.
+    pub fn add_dense(&mut self, out: usize) {
+        let mut random = Random(7);
+        let weights = [
+            tensor("linear.weight", &[out, HIDDEN], &mut random),
+            tensor("linear.bias", &[out], &mut random),
+        ];
+        self.put("2_Dense/model.safetensors", safetensors(&weights));
+        self.put(
+            "2_Dense/config.json",
+            json!({
+                "in_features": HIDDEN,
+                "out_features": out,
+                "bias": true,
+                "activation_function": "torch.nn.modules.activation.Tanh",
+            })
+            .to_string(),
+        );
+        self.edit("modules.json", |modules| {
+            let dense = json!({
+                "idx": 2, "name": "2", "path": "2_Dense",
+                "type": "sentence_transformers.models.Dense",
+            });
+            modules.as_array_mut().expect("a list").insert(2, dense);
+        });
+    }
+
+    /// Writes the files to a folder.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        for (name, bytes) in &self.files {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().expect("files lie in a folder"))?;
+            fs::write(path, bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// A safetensors file of the given tensors.
+pub fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
+    let mut header = serde_json::Map::new();
+    let mut data = Vec::new();
+    for tensor in tensors {
+        let start = data.len();
+        data.extend_from_slice(&tensor.bytes);
+        header.insert(
+            tensor.name.clone(),
+            json!({ "dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, data.len()] }),
+        );
+    }
+    raw_safetensors(&Value::Object(header).to_string(), &data)
+}
+
+/// A safetensors file with any header at all.
+pub fn raw_safetensors(header: &str, data: &[u8]) -> Vec<u8> {
+    let mut header = header.as_bytes().to_vec();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(&header);
+    file.extend_from_slice(data);
+    file
+}
+
+/// The names and shapes of the tensors an encoder needs.
+pub fn shapes() -> Vec<(String, Vec<usize>)> {
+    let mut shapes = vec![
+        (
+            "embeddings.word_embeddings.weight".to_owned(),
+            vec![WORDS.len(), HIDDEN],
+        ),
+        (
+            "embeddings.position_embeddings.weight".to_owned(),
+            vec![POSITIONS, HIDDEN],
+        ),
+        (
+            "embeddings.token_type_embeddings.weight".to_owned(),
+            vec![2, HIDDEN],
+        ),
+    ];
+    let mut norm = |name: &str| {
+        shapes.push((format!("{name}.LayerNorm.weight"), vec![HIDDEN]));
+        shapes.push((format!("{name}.LayerNorm.bias"), vec![HIDDEN]));
+    };
+    norm("embeddings");
+    norm("encoder.layer.0.attention.output");
+    norm("encoder.layer.0.output");
+    for (name, out, input) in [
+        ("attention.self.query", HIDDEN, HIDDEN),
+        ("attention.self.key", HIDDEN, HIDDEN),
+        ("attention.self.value", HIDDEN, HIDDEN),
+        ("attention.output.dense", HIDDEN, HIDDEN),
+        ("intermediate.dense", INTERMEDIATE, HIDDEN),
+        ("output.dense", HIDDEN, INTERMEDIATE),
+    ] {
+        shapes.push((format!("encoder.layer.0.{name}.weight"), vec![out, input]));
+        shapes.push((format!("encoder.layer.0.{name}.bias"), vec![out]));
+    }
+    shapes
+}
+
+fn tensors() -> Vec<Tensor> {
+    let mut random = Random(1);
+    let shapes = shapes();
+    shapes
+        .iter()
+        .map(|(name, shape)| tensor(name, shape, &mut random))
+        .collect()
+}
+
+fn tensor(name: &str, shape: &[usize], random: &mut Random) -> Tensor {
+    // Scales of layer norm stay near one, everything else near zero.
+    let middle = if name.ends_with("LayerNorm.weight") {
+        1.0
+    } else {
+        0.0
+    };
+    let values = (0..shape.iter().product()).map(|_| middle + random.next() * 0.2);
+    Tensor {
+        name: name.to_owned(),
+        dtype: "F32",
+        shape: shape.to_vec(),
+        bytes: values.flat_map(f32::to_le_bytes).collect(),
+    }
+}
+
+fn config() -> Value {
+    json!({
+        "architectures": ["BertModel"],
+        "model_type": "bert",
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": 1,
+        "num_attention_heads": HEADS,
+        "intermediate_size": INTERMEDIATE,
+        "max_position_embeddings": POSITIONS,
+        "type_vocab_size": 2,
+        "vocab_size": WORDS.len(),
+        "layer_norm_eps": 1e-12,
+        "hidden_act": "gelu",
+        "position_embedding_type": "absolute",
+    })
+}
+
+fn modules() -> Value {
+    let module = |index: usize, path: &str, kind: &str| {
+        json!({
+            "idx": index, "name": index.to_string(), "path": path,
+            "type": format!("sentence_transformers.models.{kind}"),
+        })
+    };
+    json!([
+        module(0, "", "Transformer"),
+        module(1, "1_Pooling", "Pooling"),
+        module(2, "2_Normalize", "Normalize"),
+    ])
+}
+
+fn pooling() -> Value {
+    json!({
+        "word_embedding_dimension": HIDDEN,
+        "pooling_mode_cls_token": false,
+        "pooling_mode_mean_tokens": true,
+        "pooling_mode_max_tokens": false,
+        "pooling_mode_mean_sqrt_len_tokens": false,
+    })
+}
+
+/// In the spelling that files of today have: version 1, named special tokens,
+/// and a truncation and padding of its own that a model overrides.
+fn tokenizer() -> Value {
+    let vocabulary: serde_json::Map<String, Value> = WORDS
+        .iter()
+        .zip(0..)
+        .map(|(word, id)| (word.to_string(), Value::from(id)))
+        .collect();
+    let added: Vec<Value> = WORDS[..5]
+        .iter()
+        .zip(0..)
+        .map(|(word, id)| {
+            json!({
+                "id": id, "special": true, "content": word, "single_word": false,
+                "lstrip": false, "rstrip": false, "normalized": false,
+            })
+        })
+        .collect();
+    let special =
+        |word: &str, kind: usize| json!({ "SpecialToken": { "id": word, "type_id": kind } });
+    let text = |name: &str, kind: usize| json!({ "Sequence": { "id": name, "type_id": kind } });
+    json!({
+        "version": "1.0",
+        "truncation": { "max_length": 4, "strategy": "LongestFirst", "stride": 0 },
+        "padding": {
+            "strategy": { "Fixed": 4 }, "direction": "Right", "pad_to_multiple_of": null,
+            "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]",
+        },
+        "added_tokens": added,
+        "normalizer": {
+            "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+            "strip_accents": null, "lowercase": true,
+        },
+        "pre_tokenizer": { "type": "BertPreTokenizer" },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [special("[CLS]", 0), text("A", 0), special("[SEP]", 0)],
+            "pair": [
+                special("[CLS]", 0), text("A", 0), special("[SEP]", 0), text("B", 1),
+                special("[SEP]", 1),
+            ],
+            "special_tokens": {
+                "[CLS]": { "id": "[CLS]", "ids": [2], "tokens": ["[CLS]"] },
+                "[SEP]": { "id": "[SEP]", "ids": [3], "tokens": ["[SEP]"] },
+            },
+        },
+        "decoder": { "type": "WordPiece", "prefix": "##", "cleanup": true },
+        "model": {
+            "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100, "vocab": vocabulary,
+        },
+    })
+}
+
+/// Numbers that look random and are the same every time (xorshift64).
+struct Random(u64);
+
+impl Random {
+    /// The next number from -1 to 1.
+    fn next(&mut self) -> f32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+}

@@ -1,0 +1,183 @@
+//! Texts become the ids that the reference tokenizer gives them.
+
+mod common;
+
+use std::thread;
+
+use common::tiny::Tiny;
+use serde_json::json;
+use uform::model::{
+    files::Memory,
+    folder::Folder,
+    parts::Parts,
+    tokenizer::{Count, Tokenizer},
+};
+
+/// A text, how often it is repeated, its tokens before any cut, and the ids kept.
+type Row = (String, usize, u32, Vec<u32>);
+
+fn encode(tokenizer: &Tokenizer, text: &str) -> (Count, Vec<u32>) {
+    let mut ids = Vec::new();
+    let count = tokenizer.encode(text, &mut ids).expect("encoded");
+    (count, ids)
+}
+
+fn tiny(change: impl FnOnce(&mut Tiny)) -> Tokenizer {
+    let mut tiny = Tiny::new();
+    change(&mut tiny);
+    Parts::open(&Memory::new(tiny.files))
+        .expect("sound")
+        .tokenizer
+}
+
+#[test]
+fn ids_are_those_of_the_reference_on_any_thread() {
+    let Some(folder) = common::real_model() else {
+        return;
+    };
+    let parts = Parts::open(&Folder::open(folder).expect("there")).expect("sound");
+    assert_eq!(parts.tokenizer.limit(), 256);
+    let rows: Vec<Row> = serde_json::from_str(include_str!("fixtures/tokens.json")).expect("valid");
+    assert!(rows.len() >= 50);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for (text, times, tokens, ids) in &rows {
+                    let (count, found) = encode(&parts.tokenizer, &text.repeat(*times));
+                    assert_eq!(&found, ids, "{text:?} times {times}");
+                    assert_eq!(count.tokens, *tokens, "{text:?} times {times}");
+                    assert_eq!(count.kept as usize, ids.len());
+                    assert_eq!(count.truncated(), *tokens > 256);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_limit_of_the_model_replaces_that_of_the_file() {
+    // The file itself says 4, and pads to 4.
+    let tokenizer = tiny(|_| {});
+    assert_eq!(encode(&tokenizer, "").1, [2, 3]);
+    assert_eq!(encode(&tokenizer, "A red bicycle.").1, [2, 5, 6, 7, 18, 3]);
+    let (count, ids) = encode(&tokenizer, &"sea ".repeat(14));
+    assert_eq!(
+        (count.tokens, count.kept, count.truncated()),
+        (16, 16, false)
+    );
+    assert_eq!(ids.len(), 16);
+    let (count, ids) = encode(&tokenizer, &format!("{}red", "sea ".repeat(14)));
+    assert_eq!(
+        (count.tokens, count.kept, count.truncated()),
+        (17, 16, true)
+    );
+    assert_eq!((ids[0], ids[14], ids[15]), (2, 11, 3));
+}
+
+#[test]
+fn ids_are_appended() {
+    let tokenizer = tiny(|_| {});
+    let mut ids = vec![99];
+    tokenizer.encode("sea", &mut ids).expect("encoded");
+    tokenizer.encode("red", &mut ids).expect("encoded");
+    assert_eq!(ids, [99, 2, 11, 3, 2, 6, 3]);
+}
+
+#[test]
+fn texts_are_cut_at_the_side_the_files_name() {
+    let text = format!("red {}", "sea ".repeat(20));
+    let kept = |change: fn(&mut Tiny)| encode(&tiny(change), &text).1[1];
+    let (red, sea) = (6, 11);
+    assert_eq!(kept(|_| {}), red);
+    assert_eq!(
+        kept(|tiny| tiny.set("tokenizer.json", "/truncation/direction", json!("Left"))),
+        sea
+    );
+    assert_eq!(
+        kept(|tiny| tiny.set("tokenizer_config.json", "/truncation_side", json!("left"))),
+        sea
+    );
+    // The settings have the last word.
+    let kept = kept(|tiny| {
+        tiny.set("tokenizer.json", "/truncation/direction", json!("Left"));
+        tiny.set("tokenizer_config.json", "/truncation_side", json!("right"));
+    });
+    assert_eq!(kept, red);
+}
+
+#[test]
+fn letters_are_folded_as_the_settings_say() {
+    let (cafe, unknown) = (23, 1);
+    let first = |change: fn(&mut Tiny)| encode(&tiny(change), "CAFÉ").1[1];
+    assert_eq!(first(|_| {}), cafe);
+    let cased: fn(&mut Tiny) =
+        |tiny| tiny.set("tokenizer.json", "/normalizer/lowercase", json!(false));
+    assert_eq!(first(cased), unknown);
+    // tokenizer_config.json wins over tokenizer.json, where it says anything.
+    assert_eq!(
+        first(|tiny| {
+            tiny.set("tokenizer.json", "/normalizer/lowercase", json!(false));
+            tiny.set("tokenizer_config.json", "/do_lower_case", json!(true));
+        }),
+        cafe
+    );
+    assert_eq!(
+        first(|tiny| tiny.set("tokenizer_config.json", "/do_lower_case", json!(false))),
+        unknown
+    );
+    assert_eq!(
+        first(|tiny| tiny.set("tokenizer_config.json", "/strip_accents", json!(false))),
+        unknown
+    );
+    // Other classes take tokenizer.json as it is.
+    assert_eq!(
+        first(|tiny| {
+            tiny.set(
+                "tokenizer_config.json",
+                "/tokenizer_class",
+                json!("PreTrainedTokenizerFast"),
+            );
+            tiny.set("tokenizer_config.json", "/do_lower_case", json!(false));
+        }),
+        cafe
+    );
+    // Lower case before everything else, accents as they were.
+    assert_eq!(
+        encode(
+            &tiny(|tiny| {
+                tiny.set("tokenizer.json", "/normalizer/lowercase", json!(false));
+                tiny.set("sentence_bert_config.json", "/do_lower_case", json!(true));
+            }),
+            "RED"
+        )
+        .1,
+        [2, 6, 3]
+    );
+}
+
+#[test]
+fn the_tokens_of_a_prompt_are_counted_without_the_one_that_ends_it() {
+    let tokenizer = tiny(|_| {});
+    // [CLS] query :
+    assert_eq!(tokenizer.prompt_tokens("query: ").ok(), Some(3));
+    assert_eq!(tokenizer.prompt_tokens("").ok(), Some(1));
+}
+
+/// Multilingual models of the BERT family come with a vocabulary of scored pieces.
+#[test]
+fn pieces_with_scores_are_a_vocabulary_too() {
+    let tokenizer = tiny(|tiny| {
+        tiny.edit("tokenizer.json", |file| {
+            file["added_tokens"] = json!([]);
+            file["normalizer"] = json!({ "type": "NFKC" });
+            file["pre_tokenizer"] =
+                json!({ "type": "Metaspace", "replacement": "▁", "add_prefix_space": true });
+            file["model"] = json!({ "type": "Unigram", "unk_id": 1, "vocab": [
+                ["<pad>", 0.0], ["<unk>", 0.0], ["<s>", 0.0], ["</s>", 0.0],
+                ["▁", -2.0], ["▁sea", -1.0], ["s", -3.0], ["▁se", -5.0], ["a", -6.0],
+            ] });
+        });
+    });
+    assert_eq!(encode(&tokenizer, "sea seas").1, [2, 5, 5, 6, 3]);
+    assert_eq!(encode(&tokenizer, "中").1, [2, 4, 1, 3]);
+}

@@ -1,0 +1,110 @@
+// Handles: they stay in their environment, and nothing they stand for is lost when forgotten.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { MessageChannel } from "node:worker_threads";
+import { Executor, FreedError, Model, Mood } from "uform";
+import { failure, modelPath, turns } from "./support.mjs";
+
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc");
+
+/** How many threads this process has. */
+const threads = () => Number(/^Threads:\s+(\d+)/m.exec(readFileSync("/proc/self/status"))[1]);
+
+async function until(condition, what) {
+  for (const start = performance.now(); !condition(); await turns()) {
+    assert.ok(performance.now() - start < 10_000, `not within ten seconds: ${what()}`);
+    collectGarbage();
+  }
+}
+
+test("a handle cannot be cloned or posted", () => {
+  const executor = Executor.forRam({ threads: 1 });
+  const model = Model.loadRam(modelPath);
+  const { port1, port2 } = new MessageChannel();
+  for (const handle of [executor, model, executor.compiled, model.compiled]) {
+    assert.throws(() => structuredClone(handle), { name: "DataCloneError" });
+    assert.throws(() => structuredClone({ within: [handle] }), { name: "DataCloneError" });
+    assert.throws(() => port1.postMessage(handle), { name: "DataCloneError" });
+  }
+  port1.close();
+  port2.close();
+  model.free();
+  executor.free();
+});
+
+test("disposal is freeing", async () => {
+  const executor = Executor.forRam({ threads: 1 });
+  const model = Model.loadRam(modelPath);
+  model[Symbol.dispose]();
+  executor[Symbol.dispose]();
+  assert.throws(() => model.encodeTextSync("x"), failure(FreedError));
+  assert.throws(() => executor.drain(), failure(FreedError));
+  await model[Symbol.asyncDispose]();
+  await executor[Symbol.asyncDispose]();
+});
+
+test("asynchronous disposal waits for what was submitted, and the loop turns", async () => {
+  const executor = Executor.forRam({ threads: 1 });
+  const model = Model.loadRam(modelPath);
+  const texts = Array.from({ length: 100 }, (_, index) => `text ${index}`);
+  for (const handle of [model, executor]) {
+    let ended = false;
+    let ticks = 0;
+    const timer = setInterval(() => ticks++, 1);
+    if (handle === executor) executor.drainAsync(Mood.Spinning);
+    const source = handle === model ? model : await Model.open(modelPath);
+    const call = source.encodeText(texts, { executor }).then(() => (ended = true));
+    await handle[Symbol.asyncDispose]();
+    clearInterval(timer);
+    await turns(1);
+    assert.ok(ended, "the call has ended");
+    assert.ok(ticks > 5, `the loop turned ${ticks} times`);
+    await call;
+    source.free();
+  }
+});
+
+test("forgotten executors end their threads", async () => {
+  const before = threads();
+  // In a function of its own, whose frame remembers none of them afterwards.
+  const make = (round) => {
+    const executor = Executor.forRam({ threads: 2 });
+    if (round % 2) executor.drain(Mood.Spinning);
+  };
+  for (let round = 0; round < 20; round++) make(round);
+  assert.ok(threads() >= before + 20, "they had threads");
+  await until(() => threads() <= before, threads);
+});
+
+test("a forgotten executor still runs what was submitted", async () => {
+  const model = Model.loadRam(modelPath);
+  const before = threads();
+  const submit = () => {
+    const executor = Executor.forRam({ threads: 1 });
+    return ["a", "b"].map((text) => model.encodeText(text, { executor }));
+  };
+  const calls = Array.from({ length: 5 }, submit).flat();
+  collectGarbage();
+  for (const found of await Promise.all(calls)) assert.equal(found.rows, 1);
+  calls.length = 0;
+  await until(() => threads() <= before, threads);
+  model.free();
+});
+
+test("forgotten models are collected without being asked", async () => {
+  Model.loadRam(modelPath).free();
+  collectGarbage();
+  const before = process.memoryUsage().rss;
+  let most = 0;
+  for (let round = 0; round < 12; round++) {
+    // Its tables and buffers are real memory, whatever the files' pages are.
+    Model.loadRam(modelPath).encodeTextSync("x");
+    await turns();
+    most = Math.max(most, process.memoryUsage().rss - before);
+  }
+  assert.ok(most < 600e6, `${Math.round(most / 1e6)} MB were kept`);
+});

@@ -1,0 +1,141 @@
+// A process ends by itself, quietly, whatever of ours is alive in it: nobody disposes anything here.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { test } from "node:test";
+import { modelPath, root } from "./support.mjs";
+
+const texts = `Array.from({ length: 4000 }, (_, i) => i + " the quick brown fox".repeat(10))`;
+const prelude = `
+  const { Executor, Model, Mood } = require("uform");
+  const { Worker, isMainThread, parentPort } = require("node:worker_threads");
+  const path = ${JSON.stringify(modelPath)};
+  const texts = ${texts};
+  const soon = (what) => setTimeout(what, 60);
+`;
+const embed = `
+  const model = Model.loadRam(path);
+  const executor = Executor.forRam({ threads: 2 });
+`;
+
+/** What is alive when the end comes. */
+const alive = {
+  nothing: ``,
+  "an idle model": `const model = Model.loadRam(path);`,
+  "a parked executor": `Executor.forRam({ threads: 2 }).drain();`,
+  "a spinning executor": `Executor.forRam({ threads: 2 }).drain(Mood.Spinning);`,
+  "the inline executor": `Model.loadRam(path).encodeTextSync("x");`,
+  "executors that worked": `${embed} model.encodeText("x", { executor }); model.encodeText("x");`,
+  "a freed executor": `${embed} model.encodeText(["a"], { executor }); executor.free();`,
+};
+const callInFlight = `${embed} model.encodeText(texts, { executor }).catch(() => {});`;
+const inlineInFlight = `Model.loadRam(path).encodeText(texts).catch(() => {});`;
+const loadInFlight = `Model.open(path).catch(() => {});`;
+const forgottenInFlight = `
+  const model = Model.loadRam(path);
+  (() => model.encodeText(texts, { executor: Executor.forRam({ threads: 1 }) }).catch(() => {}))();
+  gc();
+`;
+const endless = {
+  "a call in flight": callInFlight,
+  "a call in flight without an executor": inlineInFlight,
+  "a load in flight": loadInFlight,
+  "a call in flight on a forgotten executor": forgottenInFlight,
+};
+
+/** Scripts, and what they print. All exit with code 0 and an empty stderr. */
+const scripts = {
+  "a call in flight keeps the process alive until it ends": [
+    `${embed} model.encodeText(texts.slice(0, 50), { executor }).then((f) => console.log(f.rows));`,
+    "50",
+  ],
+  "a drain in flight does so too": [
+    `${embed} model.encodeText(texts.slice(0, 50), { executor });
+     executor.drainAsync(Mood.Spinning).then(() => console.log("drained"));`,
+    "drained",
+  ],
+  "progress alone keeps nothing alive, and ends": [
+    `${embed} const steps = [];
+     model.encodeText("x", { executor, onProgress: (...step) => steps.push(step) })
+       .then(() => console.log(JSON.stringify(steps)));`,
+    "[[1,1]]",
+  ],
+};
+for (const [name, code] of Object.entries(alive)) {
+  scripts[`the end of a script with ${name}`] = [code, ""];
+}
+for (const [name, code] of Object.entries({ ...alive, ...endless })) {
+  scripts[`process.exit with ${name}`] = [`${code} soon(() => process.exit());`, ""];
+  scripts[`process.exit at once with ${name}`] = [`${code} process.exit();`, ""];
+}
+
+/**
+ * A worker that runs the code; the main thread only uses the addon where told. `left` counts the
+ * threads of ours: a worker that has ended may leave none.
+ */
+const worker = (code, inMain = "") => `
+  ${inMain}
+  const { readFileSync, readdirSync } = require("node:fs");
+  const name = (thread) => readFileSync("/proc/self/task/" + thread + "/comm", "utf8");
+  const left = () =>
+    readdirSync("/proc/self/task").filter((thread) => name(thread).startsWith("uform")).length;
+  const code = ${JSON.stringify(prelude + code)};
+  const start = () => new Worker(code, { eval: true });
+  const ended = (worker) => new Promise((resolve) => worker.once("exit", resolve));
+`;
+for (const [name, code] of Object.entries({ ...alive, ...endless })) {
+  if (name in alive) {
+    scripts[`a worker alone ends with ${name}, twice`] = [
+      `${worker(code)} (async () => {
+        for (const round of [1, 2]) console.log(await ended(start()), left());
+      })();`,
+      "0 0\n0 0",
+    ];
+  }
+  scripts[`a worker alone is terminated with ${name}, and another follows`] = [
+    `${worker(`${code} parentPort.postMessage("ready");`)} (async () => {
+      for (const round of [1, 2]) {
+        const worker = start();
+        await new Promise((resolve) => worker.once("message", resolve));
+        await new Promise(soon);
+        await worker.terminate();
+        console.log(left());
+      }
+    })();`,
+    "0\n0",
+  ];
+  scripts[`a worker throws with ${name}`] = [
+    `${worker(`${code} soon(() => { throw new Error("on purpose"); });`)}
+    const failing = start();
+    failing.on("error", (error) => console.log(error.message));
+    failing.on("exit", () => console.log(left()));`,
+    "on purpose\n0",
+  ];
+  scripts[`main and workers side by side with ${name}`] = [
+    `${worker(`${code} soon(() => process.exit());`, `const mine = Model.loadRam(path);`)}
+    (async () => {
+      await Promise.all([ended(start()), ended(start())]);
+      console.log((await mine.encodeText(["a", "b"])).rows);
+    })();`,
+    "2",
+  ];
+}
+
+for (const [name, [code, printed]] of Object.entries(scripts)) {
+  test(name, { timeout: 60_000 }, async () => {
+    const child = spawn(process.execPath, ["--expose-gc", "-e", prelude + code], {
+      cwd: root,
+      timeout: 50_000,
+    });
+    const output = { stdout: "", stderr: "" };
+    for (const name of Object.keys(output)) {
+      child[name].setEncoding("utf8").on("data", (chunk) => (output[name] += chunk));
+    }
+    const [exit, signal] = await new Promise((resolve) =>
+      child.on("close", (...how) => resolve(how)),
+    );
+    assert.deepEqual(
+      { exit, signal, stdout: output.stdout.trim(), stderr: output.stderr },
+      { exit: 0, signal: null, stdout: printed, stderr: "" },
+    );
+  });
+}

@@ -1,0 +1,96 @@
+// Compiled, never run: what the types promise, and what they refuse.
+import {
+  capabilitiesAvailable,
+  capabilitiesCompiled,
+  type CompiledExecutor,
+  type CompiledModel,
+  ContendedError,
+  Embeddings,
+  type EncodeTextOptions,
+  Executor,
+  type ExecutorForRamConfig,
+  type LoadRamOptions,
+  Model,
+  Mood,
+  type OpenOptions,
+  Status,
+  UformError,
+} from "uform";
+
+/** Holds for one type only: `any` and wider or narrower types fail. */
+type Same<A, B> =
+  (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+const is = <_Holds extends true>() => {};
+
+is<Same<ReturnType<typeof capabilitiesCompiled>, string>>();
+is<Same<ReturnType<typeof capabilitiesAvailable>, string>>();
+
+{
+  using executor = Executor.forRam({ threads: 2, cpuClass: "serial", deferredLimit: 8 });
+  is<Same<typeof executor, Executor>>();
+  is<Same<typeof executor.compiled, CompiledExecutor>>();
+  is<Same<ReturnType<typeof executor.drain>, void>>();
+  is<Same<ReturnType<typeof executor.drainAsync>, Promise<void>>>();
+  executor.drain(Mood.Spinning);
+  await executor.drainAsync();
+}
+
+await using model = await Model.open("folder", {
+  signal: AbortSignal.timeout(1),
+  onProgress: (done, total) => is<Same<[typeof done, typeof total], [number, number]>>(),
+});
+is<Same<typeof model.compiled, CompiledModel>>();
+is<Same<ReturnType<typeof Model.loadRam>, Model>>();
+
+const texts: readonly string[] = ["a", "b"];
+const found = await model.encodeText(texts, { pooling: "weighted-mean", truncate: "error" });
+is<Same<typeof found, Embeddings>>();
+is<Same<ReturnType<typeof model.encodeTextSync>, Embeddings>>();
+is<Same<typeof found.rows, number>>();
+is<Same<ReturnType<typeof found.row>, Float32Array>>();
+is<Same<typeof found.tokens, Uint32Array>>();
+is<Same<typeof found.truncated, Uint8Array>>();
+
+const error: UformError = new ContendedError("busy", { cause: new Error() });
+is<Same<typeof error.code, string>>();
+is<Same<typeof error.status, Status>>();
+
+// Options may be built with parts left undefined, also under exactOptionalPropertyTypes.
+({ threads: undefined }) satisfies ExecutorForRamConfig;
+({ executor: undefined, precision: "f32" }) satisfies LoadRamOptions;
+({ signal: undefined }) satisfies OpenOptions;
+({ dimensions: undefined, signal: undefined }) satisfies EncodeTextOptions;
+
+// What is not delivered does not compile.
+// @ts-expect-error
+Executor.forRam({ memoryDomains: [0] });
+// @ts-expect-error
+Executor.forRam({ threads: "2" });
+// @ts-expect-error
+Executor.forRam(null);
+// @ts-expect-error
+new Executor();
+// @ts-expect-error
+new Model();
+// @ts-expect-error
+Model.loadRam(new URL("file:///model"));
+// @ts-expect-error
+Model.loadRam("folder", { precision: "bf16" });
+// @ts-expect-error
+Model.loadRam("folder", { signal: AbortSignal.timeout(1) });
+// @ts-expect-error
+model.encodeTextSync("x", { onProgress: () => {} });
+// @ts-expect-error
+model.encodeText([1]);
+// @ts-expect-error
+model.encodeText("x", { pooling: "average" });
+// @ts-expect-error
+model.encodeText("x", { truncate: false });
+// @ts-expect-error
+found.rows = 3;
+// @ts-expect-error
+model.compiled = found;
+// @ts-expect-error: a handle of one kind is not one of another.
+is<Same<CompiledExecutor, CompiledModel>>();
+// @ts-expect-error: internal.
+model.freeAsync();

@@ -1,0 +1,62 @@
+import { createRequire } from "node:module";
+import { UnsupportedError } from "../errors.js";
+import type { Backend } from "./backend.js";
+
+/** The platforms an addon is published for. */
+const published = ["linux-x64-gnu"];
+
+let addon: Backend | undefined;
+
+/**
+ * The native addon, loaded when first needed: importing the package loads no machine code.
+ *
+ * @internal
+ */
+export function backend(): Backend {
+  return (addon ??= load());
+}
+
+function load(): Backend {
+  // Bundlers follow a plain `require` and choke on machine code; this one they leave alone.
+  const require = createRequire(__filename);
+  const platform = `${process.platform}-${process.arch}`;
+  const names = published
+    .filter((name) => name.startsWith(platform))
+    .map((name) => `@uform/${name}`);
+  let reason: unknown;
+  for (const name of names) {
+    try {
+      return require(name) as Backend;
+    } catch (failure) {
+      reason = failure;
+    }
+  }
+  throw new UnsupportedError(whyNot(platform, names, reason), { cause: reason });
+}
+
+function whyNot(platform: string, names: string[], reason: unknown): string {
+  const here = process.platform === "linux" ? `${platform} with ${libc()}` : platform;
+  const wayOut = "Where no addon fits, the WebAssembly build of uform is the way out.";
+  if (names.length === 0) {
+    return `uform has no native addon for ${here}, only for ${published.join(", ")}. ${wayOut}`;
+  }
+  const install = `npm install ${names.join(" or ")}`;
+  if ((reason as { code?: unknown }).code === "MODULE_NOT_FOUND") {
+    return (
+      `uform's native addon for ${here} is not installed. Run \`${install}\`; npm leaves it out ` +
+      `when optional dependencies are omitted or the lock file is another platform's. ${wayOut}`
+    );
+  }
+  const message = reason instanceof Error ? reason.message : String(reason);
+  return (
+    `uform's native addon (${names.join(", ")}) does not load on ${here}: ${message}. ` +
+    `Reinstall it with \`${install}\`. ${wayOut}`
+  );
+}
+
+/** Only for messages: writing the report takes a while. */
+function libc(): string {
+  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } };
+  const version = report?.header?.glibcVersionRuntime;
+  return version === undefined ? "musl" : `glibc ${version}`;
+}

@@ -1,0 +1,133 @@
+import type { CompiledExecutor } from "./backend/backend.js";
+import { backend } from "./backend/native.js";
+import { deferred } from "./deferred.js";
+import { InvalidArgumentError, translated } from "./errors.js";
+import { Handle } from "./handle.js";
+import { count, oneOf, type Option, readArgument, readOptions, text } from "./options.js";
+
+/** How an executor's threads wait for work. */
+export enum Mood {
+  /** Asleep: no CPU is used, the next call wakes them. */
+  Parked = 0,
+  /** Awake: the next call is answered fastest; their cores are busy until the mood changes. */
+  Spinning = 1,
+}
+
+/** Where an executor for RAM-resident models runs. */
+export interface ExecutorForRamConfig {
+  /**
+   * How many threads. Absent or 0: 7/8 of the cores this process may use (affinity mask, cpuset
+   * and CPU quota counted), at least one.
+   */
+  threads?: number | undefined;
+  /** The class of kernels, such as `"intel-skylake"`. Absent: the CPU's own. */
+  cpuClass?: string | undefined;
+  /** The most deferred calls outstanding at a time. Absent or 0: 1024. */
+  deferredLimit?: number | undefined;
+}
+
+const forRamShape = { threads: count, cpuClass: text, deferredLimit: count };
+
+/** Only this module makes executors. */
+const key = Symbol("executor");
+
+/**
+ * Threads that run the calls of any number of models.
+ *
+ * Calls start in the order of their submission and run one at a time; work that should
+ * overlap takes one executor apiece. A deferred call (`encodeText`) waits in the queue; an
+ * immediate one (`encodeTextSync`) that finds the executor busy throws {@link ContendedError}.
+ */
+export class Executor extends Handle {
+  /** The backend's handle, which every verb is handed. */
+  readonly compiled: CompiledExecutor;
+  #freed = false;
+
+  private constructor(caller: typeof key, compiled: CompiledExecutor) {
+    super();
+    if (caller !== key) {
+      throw new InvalidArgumentError("an Executor is made by Executor.forRam, not by `new`");
+    }
+    this.compiled = compiled;
+  }
+
+  /**
+   * Spawns host threads for RAM-resident models. They start parked.
+   *
+   * @param config - Where they run; every part has a default.
+   * @throws {@link InvalidArgumentError} when a part is unknown or out of range, or the CPU
+   * cannot run the class.
+   */
+  static forRam(config: ExecutorForRamConfig = {}): Executor {
+    const options = readOptions("Executor.forRam", config, forRamShape);
+    return new Executor(
+      key,
+      translated(() => backend().executorForRam(options)),
+    );
+  }
+
+  /**
+   * Waits, blocking the caller, for every call submitted so far, then idles in `mood`.
+   *
+   * A drained call reports its failure through its own promise, which settles afterwards.
+   *
+   * @param mood - How to wait for the next call. Absent: parked.
+   * @throws {@link DeviceFaultError} when the executor itself has failed;
+   * {@link FreedError} after {@link free}.
+   */
+  drain(mood: Mood = Mood.Parked): void {
+    const checked = readArgument("executor.drain", "mood", mood, moods);
+    translated(() => backend().executorDrain(this.compiled, checked));
+  }
+
+  /**
+   * Resolves when every call submitted so far has ended and the executor idles in `mood`.
+   *
+   * @param mood - How to wait for the next call. Absent: parked.
+   * @throws As {@link drain}, by rejecting.
+   */
+  async drainAsync(mood: Mood = Mood.Parked): Promise<void> {
+    const checked = readArgument("executor.drainAsync", "mood", mood, moods);
+    await deferred<void>(backend(), {}, (_, settle) =>
+      backend().executorDrainDeferred(this.compiled, checked, settle),
+    );
+  }
+
+  /**
+   * Runs every deferred call, joins the threads, releases the scratch memory. It blocks meanwhile;
+   * `await using` does not. Afterwards the executor's use throws {@link FreedError}, and
+   * a second `free()` does nothing.
+   */
+  free(): void {
+    this.#freed = true;
+    translated(() => backend().executorFree(this.compiled));
+  }
+
+  /** @internal */
+  async freeAsync(): Promise<void> {
+    if (this.#freed) return;
+    try {
+      await this.drainAsync();
+    } finally {
+      this.free();
+    }
+  }
+}
+
+const moods = oneOf([Mood.Parked, Mood.Spinning]);
+
+/** The option by which a verb is told where to run. @internal */
+export const executorOption: Option<Executor> = (value, refuse) =>
+  value instanceof Executor ? value : refuse("an Executor of this package");
+
+let inline: CompiledExecutor | undefined;
+
+/**
+ * The handle of the executor to run on. Without one, the environment's inline executor: immediate
+ * calls run on the caller, deferred ones on one thread the library keeps.
+ *
+ * @internal
+ */
+export function compiledExecutor(executor: Executor | undefined): CompiledExecutor {
+  return executor?.compiled ?? (inline ??= backend().executorInline());
+}

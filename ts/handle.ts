@@ -1,0 +1,37 @@
+/**
+ * Something outside the collector's heap, which its user gives back.
+ *
+ * `using` and `await using` do so at the end of a block. A forgotten handle is
+ * released some time after it was collected. A handle belongs to the environment (main
+ * thread or worker) that made it: `postMessage` and `structuredClone` of one throw.
+ */
+export abstract class Handle {
+  /** The same as {@link free}. Absent where the engine has no `Symbol.dispose`. */
+  declare readonly [Symbol.dispose]: () => void;
+  /** Releases the handle without blocking. Absent where the engine has no `Symbol.asyncDispose`. */
+  declare readonly [Symbol.asyncDispose]: () => Promise<void>;
+
+  /** Releases what the handle stands for. A second time does nothing. */
+  abstract free(): void;
+
+  /**
+   * {@link free} once nothing is left to wait for.
+   *
+   * @internal
+   */
+  abstract freeAsync(): Promise<void>;
+}
+
+// As properties of the prototype rather than methods of the class: where a symbol does
+// not exist, a method would be named "undefined".
+method(Symbol.dispose, function (this: Handle) {
+  this.free();
+});
+method(Symbol.asyncDispose, function (this: Handle) {
+  return this.freeAsync();
+});
+
+function method(symbol: symbol | undefined, value: (this: Handle) => unknown): void {
+  if (symbol === undefined) return;
+  Object.defineProperty(Handle.prototype, symbol, { value, configurable: true, writable: true });
+}

@@ -1,0 +1,3 @@
+// The classes exist once, in the CommonJS modules, so that `instanceof` holds
+// whichever way a program and its dependencies load the package.
+export * from "./index.js";

@@ -1,0 +1,39 @@
+/**
+ * Local text embeddings, on threads placed by you.
+ *
+ * An {@link Executor} runs: it owns threads. A {@link Model} owns: its weights. A verb of a model,
+ * such as {@link Model.encodeText}, takes the executor to run on among its options.
+ *
+ * @packageDocumentation
+ */
+/// <reference lib="esnext.disposable" preserve="true" />
+
+export type { CompiledExecutor, CompiledModel } from "./backend/backend.js";
+export { Embeddings } from "./embeddings.js";
+export {
+  ConfigMismatchError,
+  ContendedError,
+  CorruptModelError,
+  DeferredLimitError,
+  DeviceFaultError,
+  FreedError,
+  InvalidArgumentError,
+  IoError,
+  NotFoundError,
+  OutOfMemoryError,
+  Status,
+  TimedOutError,
+  UformError,
+  UnsupportedError,
+} from "./errors.js";
+export { Executor, type ExecutorForRamConfig, Mood } from "./executor.js";
+export { capabilitiesAvailable, capabilitiesCompiled } from "./hardware.js";
+export {
+  type EncodeTextOptions,
+  type EncodeTextSyncOptions,
+  Model,
+  type LoadRamOptions,
+  type OpenOptions,
+  type Pooling,
+  type Precision,
+} from "./model.js";

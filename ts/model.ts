@@ -1,0 +1,244 @@
+import type { CompiledModel, EncodeOptions } from "./backend/backend.js";
+import { backend } from "./backend/native.js";
+import { deferred, type DeferredOptions } from "./deferred.js";
+import { Embeddings } from "./embeddings.js";
+import { InvalidArgumentError, translated } from "./errors.js";
+import { compiledExecutor, type Executor, executorOption } from "./executor.js";
+import { Handle } from "./handle.js";
+import {
+  abortSignal,
+  flag,
+  oneOf,
+  type Option,
+  positive,
+  progressListener,
+  readArgument,
+  readOptions,
+  refuse,
+  text,
+} from "./options.js";
+
+const precisions = ["auto", "f32"] as const;
+const poolings = ["mean", "cls", "max", "last", "mean-sqrt", "weighted-mean"] as const;
+
+/** The numbers a model computes in. `"auto"`: the fastest whose results stay within tolerance. */
+export type Precision = (typeof precisions)[number];
+
+/** How the vectors of a text's tokens become one. */
+export type Pooling = (typeof poolings)[number];
+
+/** How {@link Model.loadRam} loads. */
+export interface LoadRamOptions {
+  /** Which threads read and pack the weights. Absent: the caller's own. */
+  executor?: Executor | undefined;
+  /** The class of kernels, such as `"intel-skylake"`. Absent: the CPU's own. */
+  cpuClass?: string | undefined;
+  /** The numbers to compute in. Absent: `"auto"`. */
+  precision?: Precision | undefined;
+}
+
+/** How {@link Model.open} loads. Progress is in bytes. */
+export interface OpenOptions extends LoadRamOptions, DeferredOptions {}
+
+/** How {@link Model.encodeTextSync} encodes. Absent: what the model's own files say. */
+export interface EncodeTextSyncOptions {
+  /** Which threads compute. Absent: the caller for an immediate call, else one the library keeps. */
+  executor?: Executor | undefined;
+  /** How the vectors of a text's tokens become one. */
+  pooling?: Pooling | undefined;
+  /** Whether each vector is scaled to length 1. */
+  normalize?: boolean | undefined;
+  /** Keeps this many leading numbers of each vector, before normalising. Absent: all. */
+  dimensions?: number | undefined;
+  /** The name of a prompt in the model's files, which is put before each text. */
+  prompt?: string | undefined;
+  /** A prompt as it is, which is put before each text. */
+  promptText?: string | undefined;
+  /** What becomes of a text over the token limit. `true` (or absent): cut. `"error"`: refused. */
+  truncate?: true | "error" | undefined;
+}
+
+/** How {@link Model.encodeText} encodes. Progress is in texts. */
+export interface EncodeTextOptions extends EncodeTextSyncOptions, DeferredOptions {}
+
+const loadShape = { executor: executorOption, cpuClass: text, precision: oneOf(precisions) };
+const deferredShape = { signal: abortSignal, onProgress: progressListener };
+const encodeShape = {
+  executor: executorOption,
+  pooling: oneOf(poolings),
+  normalize: flag,
+  dimensions: positive,
+  prompt: text,
+  promptText: text,
+  truncate: oneOf([true, "error"]),
+};
+const openShape = { ...loadShape, ...deferredShape };
+const encodeDeferredShape = { ...encodeShape, ...deferredShape };
+
+const pathOption: Option<string> = (value, refuse) =>
+  typeof value === "string" && value !== "" && !value.includes("\0")
+    ? value
+    : refuse("the path of a model's folder or .safetensors file");
+
+/** Only this module makes models. */
+const key = Symbol("model");
+
+/**
+ * A text embedding model: weights, tokenizer and settings, read once from its files.
+ *
+ * Its vectors do not depend on the texts beside a text, the number of threads, or the executor.
+ */
+export class Model extends Handle {
+  /** The backend's handle. */
+  readonly compiled: CompiledModel;
+  /** Deferred calls that have not ended. */
+  readonly #calls = new Set<Promise<unknown>>();
+
+  private constructor(caller: typeof key, compiled: CompiledModel) {
+    super();
+    if (caller !== key) {
+      throw new InvalidArgumentError(
+        "a Model is made by Model.loadRam or Model.open, not by `new`",
+      );
+    }
+    this.compiled = compiled;
+  }
+
+  /**
+   * Loads a model into host memory while the caller waits.
+   *
+   * @param path - A folder in the Hugging Face / sentence-transformers layout, or a `.safetensors`
+   * file with its `config.json` and `tokenizer.json` beside it.
+   * @param options - Where and how; every part has a default.
+   * @throws {@link NotFoundError}, {@link CorruptModelError}, {@link IoError} or
+   * {@link UnsupportedError} for the files; {@link InvalidArgumentError} for the arguments;
+   * {@link ContendedError} when the executor is busy.
+   */
+  static loadRam(path: string, options: LoadRamOptions = {}): Model {
+    const checked = readArgument("Model.loadRam", "path", path, pathOption);
+    const { executor, ...rest } = readOptions("Model.loadRam", options, loadShape);
+    const load = () => backend().modelLoadRam(checked, rest, compiledExecutor(executor));
+    return new Model(key, translated(load));
+  }
+
+  /**
+   * Loads a model without blocking: the files are read on the executor's threads, and the event
+   * loop stays free.
+   *
+   * @param path - As for {@link loadRam}.
+   * @param options - Where and how; every part has a default.
+   * @throws As {@link loadRam}, by rejecting; {@link DeferredLimitError} when too many calls are
+   * outstanding on the executor.
+   */
+  static async open(path: string, options: OpenOptions = {}): Promise<Model> {
+    const checked = readArgument("Model.open", "path", path, pathOption);
+    const { executor, signal, onProgress, ...rest } = readOptions("Model.open", options, openShape);
+    const compiled = await deferred<CompiledModel>(
+      backend(),
+      { signal, onProgress },
+      (call, settle) =>
+        backend().modelOpenRam(checked, rest, compiledExecutor(executor), call, settle),
+      (unwanted) => backend().modelFree(unwanted),
+    );
+    return new Model(key, compiled);
+  }
+
+  /**
+   * Vectors of texts, without blocking. The texts are copied before this returns.
+   *
+   * @param texts - One text or many. `""` is a text like any other. Unpaired surrogates are
+   * read as U+FFFD.
+   * @param options - Where and how; absent parts come from the model's own files.
+   * @returns One row a text, in order. An empty array gives zero rows.
+   * @throws By rejecting: {@link InvalidArgumentError} for the arguments,
+   * {@link DeferredLimitError} when too many calls are outstanding on the executor,
+   * {@link FreedError} when the model or executor was freed, or the signal's reason.
+   */
+  async encodeText(
+    texts: string | readonly string[],
+    options: EncodeTextOptions = {},
+  ): Promise<Embeddings> {
+    const where = "model.encodeText";
+    const checked = readTexts(where, texts);
+    const read = readOptions(where, options, encodeDeferredShape);
+    const executor = translated(() => compiledExecutor(read.executor));
+    const call = deferred<EmbeddingsParts>(backend(), read, (call, settle) => {
+      const encoding = encodeOptions(read);
+      backend().modelEncodeTextDeferred(this.compiled, executor, checked, encoding, call, settle);
+    });
+    return new Embeddings(await this.#tracked(call));
+  }
+
+  /**
+   * Vectors of texts, while the caller waits.
+   *
+   * @param texts - As for {@link encodeText}.
+   * @param options - As for {@link encodeText}, without `signal` and `onProgress`.
+   * @throws {@link InvalidArgumentError} for the arguments, {@link ContendedError} when another call
+   * holds the executor or is queued on it, {@link FreedError} when the model or executor was freed.
+   */
+  encodeTextSync(
+    texts: string | readonly string[],
+    options: EncodeTextSyncOptions = {},
+  ): Embeddings {
+    const where = "model.encodeTextSync";
+    const checked = readTexts(where, texts);
+    const read = readOptions(where, options, encodeShape);
+    const encode = () =>
+      backend().modelEncodeText(
+        this.compiled,
+        compiledExecutor(read.executor),
+        checked,
+        encodeOptions(read),
+      );
+    return new Embeddings(translated(encode));
+  }
+
+  /**
+   * Waits, blocking the caller, for the model's calls in flight, and releases its weights; `await
+   * using` does not block. Afterwards its use throws {@link FreedError}, and a second
+   * `free()` does nothing.
+   */
+  free(): void {
+    translated(() => backend().modelFree(this.compiled));
+  }
+
+  /** @internal */
+  async freeAsync(): Promise<void> {
+    await Promise.allSettled(this.#calls);
+    this.free();
+  }
+
+  async #tracked<T>(call: Promise<T>): Promise<T> {
+    this.#calls.add(call);
+    try {
+      return await call;
+    } finally {
+      this.#calls.delete(call);
+    }
+  }
+}
+
+type EmbeddingsParts = ConstructorParameters<typeof Embeddings>[0];
+type Encoding = Pick<EncodeTextSyncOptions, keyof typeof encodeShape>;
+
+function encodeOptions({ pooling, normalize, dimensions, prompt, promptText, truncate }: Encoding) {
+  const refuseLongTexts = truncate === "error";
+  return {
+    pooling,
+    normalize,
+    dimensions,
+    prompt,
+    promptText,
+    refuseLongTexts,
+  } satisfies EncodeOptions;
+}
+
+function readTexts(where: string, texts: unknown): string[] {
+  if (typeof texts === "string") return [texts];
+  if (!Array.isArray(texts)) refuse(where, "`texts`", "a string or an array of strings", texts);
+  return Array.from(texts as unknown[], (text, index) => {
+    if (typeof text !== "string") refuse(where, `\`texts[${index}]\``, "a string", text);
+    return text;
+  });
+}

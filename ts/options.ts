@@ -1,0 +1,145 @@
+import { InvalidArgumentError } from "./errors.js";
+
+/**
+ * What one option accepts. It returns the value the option stands for, `undefined` when it
+ * means "absent", and calls `refuse` for anything else.
+ *
+ * @internal
+ */
+export type Option<T> = (value: unknown, refuse: (expected: string) => never) => T;
+
+/** @internal */
+export type Shape = Readonly<Record<string, Option<unknown>>>;
+
+/** @internal */
+export type Read<S extends Shape> = { readonly [key in keyof S]: ReturnType<S[key]> | undefined };
+
+/**
+ * Reads an options object, each option once.
+ *
+ * @param where - The function the options are for, as its user knows it.
+ * @internal
+ */
+export function readOptions<S extends Shape>(where: string, given: unknown, shape: S): Read<S> {
+  const keys = Object.keys(shape);
+  if (typeof given !== "object" || given === null || Array.isArray(given)) {
+    refuse(where, "the options", `an object with any of ${keys.join(", ")}`, given);
+  }
+  for (const key of Object.keys(given)) {
+    if (!Object.hasOwn(shape, key)) unknownOption(where, key, keys);
+  }
+  const read: Record<string, unknown> = {};
+  for (const [key, option] of Object.entries(shape)) {
+    const value = (given as Record<string, unknown>)[key];
+    read[key] =
+      value === undefined
+        ? undefined
+        : option(value, (expected) => refuse(where, `\`${key}\``, expected, value));
+  }
+  return read as Read<S>;
+}
+
+/**
+ * Checks one argument.
+ *
+ * @internal
+ */
+export function readArgument<T>(where: string, name: string, value: unknown, option: Option<T>): T {
+  return option(value, (expected) => refuse(where, `\`${name}\``, expected, value));
+}
+
+/** @internal */
+export function refuse(where: string, what: string, expected: string, value: unknown): never {
+  throw new InvalidArgumentError(
+    `${where}: expected ${expected} for ${what} but received ${show(value)}`,
+  );
+}
+
+function unknownOption(where: string, key: string, keys: string[]): never {
+  const [nearest] = [...keys].sort((a, b) => distance(a, key) - distance(b, key));
+  throw new InvalidArgumentError(
+    `${where}: unknown option ${show(key)}; the nearest valid one is \`${nearest}\` ` +
+      `(valid: ${keys.join(", ")})`,
+  );
+}
+
+/** A whole number of things, where 0 means "as many as you see fit". @internal */
+export const count: Option<number | undefined> = (value, refuse) => {
+  if (!Number.isSafeInteger(value) || (value as number) < 0) {
+    refuse("a whole number (0 or undefined: absent)");
+  }
+  return value === 0 ? undefined : (value as number);
+};
+
+/** A whole number of things, at least one. @internal */
+export const positive: Option<number> = (value, refuse) => {
+  if (!Number.isSafeInteger(value) || (value as number) < 1) refuse("a whole number of at least 1");
+  return value as number;
+};
+
+/** @internal */
+export const text: Option<string> = (value, refuse) =>
+  typeof value === "string" ? value : refuse("a string");
+
+/** @internal */
+export const flag: Option<boolean> = (value, refuse) =>
+  typeof value === "boolean" ? value : refuse("true or false");
+
+/** One of a few values. @internal */
+export function oneOf<const T extends string | number | boolean>(values: readonly T[]): Option<T> {
+  return (value, refuse) => {
+    if (!values.includes(value as T)) refuse(`one of ${values.map(show).join(", ")}`);
+    return value as T;
+  };
+}
+
+/** @internal */
+export const abortSignal: Option<AbortSignal> = (value, refuse) => {
+  const signal = Object(value) as Partial<AbortSignal>;
+  if (typeof signal.aborted !== "boolean" || typeof signal.addEventListener !== "function") {
+    refuse("an AbortSignal");
+  }
+  return value as AbortSignal;
+};
+
+/** @internal */
+export const progressListener: Option<(done: number, total: number) => void> = (value, refuse) => {
+  if (typeof value !== "function") refuse("a function of (done, total)");
+  return value as (done: number, total: number) => void;
+};
+
+/** A value as a message names it: short, and without calling into it. */
+function show(value: unknown): string {
+  switch (typeof value) {
+    case "string": {
+      const quoted = JSON.stringify(value);
+      return quoted.length <= 100
+        ? quoted
+        : `${quoted.slice(0, 100)}… (${value.length} characters)`;
+    }
+    case "bigint":
+      return `${value}n`;
+    case "function":
+      return "a function";
+    case "object":
+      if (value === null) return "null";
+      return Array.isArray(value) ? `an array of ${value.length}` : "an object";
+    default:
+      return Object.is(value, -0) ? "-0" : String(value);
+  }
+}
+
+/** How many letters must change to make one word of the other, whatever their case (Levenshtein). */
+function distance(a: string, b: string): number {
+  const [from, to] = [a.toLowerCase(), b.toLowerCase()];
+  let row = Array.from({ length: to.length + 1 }, (_, column) => column);
+  for (let line = 1; line <= from.length; line++) {
+    const next = [line];
+    for (let column = 1; column <= to.length; column++) {
+      const same = from[line - 1] === to[column - 1] ? 0 : 1;
+      next.push(Math.min(next[column - 1]! + 1, row[column]! + 1, row[column - 1]! + same));
+    }
+    row = next;
+  }
+  return row[to.length]!;
+}
