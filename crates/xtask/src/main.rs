@@ -1,1 +1,83 @@
-fn main() {}
+//! The house's own chores: `cargo xtask <verb>`.
+//!
+//! `npm run …` and `npm test` enter through `bootstrap.mjs`, which sees to the
+//! compiler, pip and the npm packages; from there on everything is here. Each
+//! verb makes what it stands on first, and skips what is already made, so any
+//! of them can be the first command in a fresh checkout.
+
+mod build;
+mod check;
+mod command;
+mod model;
+mod pack;
+mod tally;
+mod test;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What every chore returns: an error is a sentence for the person at the terminal.
+type Result<T = ()> = std::result::Result<T, String>;
+
+const USAGE: &str = "\
+cargo xtask <verb>
+
+  build               the addon (release) and the TypeScript package
+  fetch-model         all-MiniLM-L6-v2, into models/
+  test [--soak]       every test; --soak repeats the patient ones many times
+  lint                formatting, clippy, the TypeScript compiler
+  wasm-check          the engine compiles for WebAssembly
+  pack                both npm packages as tarballs, into target/package/
+  demo [argument …]   examples/semantic-search
+  bench [argument …]  tests/bench";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let verb = arguments.next().unwrap_or_default();
+    let rest: Vec<String> = arguments.collect();
+    match dispatch(&verb, &rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask {verb}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(verb: &str, rest: &[String]) -> Result {
+    match (verb, rest) {
+        ("build", []) => build::all(),
+        ("fetch-model", []) => model::fetch(),
+        ("test", []) => test::all(test::Depth::Short),
+        ("test", [flag]) if flag == "--soak" => test::all(test::Depth::Soak),
+        ("lint", []) => check::lint(),
+        ("wasm-check", []) => check::wasm(),
+        ("pack", []) => pack::both(),
+        ("demo", _) => program("examples/semantic-search/main.mjs", rest),
+        ("bench", _) => program("tests/bench/bench.mjs", rest),
+        _ => Err(format!("no such chore\n\n{USAGE}")),
+    }
+}
+
+/// Runs one of the checkout's own programs, which use the package and the model.
+fn program(script: &str, arguments: &[String]) -> Result {
+    build::all()?;
+    model::fetch()?;
+    command::run(command::node().arg(script).args(arguments))
+}
+
+/// The top of the checkout; this crate lies two folders deep in it.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+/// Cargo's output folder, wherever the caller's settings put it: the one this very program was built into.
+fn target() -> Result<PathBuf> {
+    let program = std::env::current_exe()
+        .map_err(|error| format!("cannot tell where this program lies: {error}"))?;
+    let folder = program.ancestors().nth(2);
+    Ok(folder
+        .ok_or("this program does not lie in a target folder")?
+        .to_path_buf())
+}

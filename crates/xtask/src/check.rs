@@ -1,0 +1,47 @@
+//! What can be told without running anything.
+
+use crate::Result;
+use crate::command::{cargo, in_checkout, npm_program, run, works};
+
+/// Formatting and the compilers' opinion, of both languages.
+pub fn lint() -> Result {
+    rust_component("rustfmt", "fmt")?;
+    rust_component("clippy", "clippy")?;
+    run(cargo().args(["fmt", "--all", "--check"]))?;
+    run(cargo().args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "--deny",
+        "warnings",
+    ]))?;
+    run(npm_program("tsc").args(["--project", "tsconfig.json", "--noEmit"]))?;
+    // Fixtures are written by programs.
+    run(npm_program("prettier").args(["--check", ".", "!**/fixtures/**"]))
+}
+
+/// The engine without an operating system under it.
+pub fn wasm() -> Result {
+    const TARGET: &str = "wasm32-unknown-unknown";
+    // Without rustup the toolchain may still have the target: cargo tells.
+    if works(in_checkout("rustup").arg("--version")) {
+        run(in_checkout("rustup").args(["target", "add", TARGET]))?;
+    }
+    run(cargo().args([
+        "check",
+        "--package",
+        "uform",
+        "--no-default-features",
+        "--target",
+        TARGET,
+    ]))
+}
+
+/// Minimal toolchains come without these.
+fn rust_component(component: &str, verb: &str) -> Result {
+    if works(cargo().args([verb, "--version"])) {
+        return Ok(());
+    }
+    run(in_checkout("rustup").args(["component", "add", component]))
+}

@@ -1,0 +1,134 @@
+//! Every test of the house, one runner after the other, and one sum at the end.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::command::{announce, cannot_start, cargo, node, npm_program, run};
+use crate::tally::Tally;
+use crate::{Result, build, model, root};
+
+/// How often the patient tests (leaks, races, fuzzing) repeat.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// A few minutes in all.
+    Short,
+    /// The full counts: tests see the variable `UFORM_SOAK=1`.
+    Soak,
+}
+
+/// Runs all runners even when one fails: a failure in Rust does not hide one in TypeScript.
+pub fn all(depth: Depth) -> Result {
+    let start = Instant::now();
+    build::all()?;
+    model::fetch()?;
+    // Compiled by itself first, because the quiet runner below would hide cargo's progress.
+    run(cargo().args(["test", "--workspace", "--no-run"]))?;
+
+    let mut sum = Tally::default();
+    sum += counted(
+        cargo().args(["test", "--workspace", "--quiet", "--no-fail-fast"]),
+        depth,
+    )?;
+    sum += counted(&mut node_tests(depth)?, depth)?;
+    sum += one(npm_program("tsc").args(["--project", "tests/types/tsconfig.json", "--noEmit"]));
+
+    let seconds = start.elapsed().as_secs();
+    println!(
+        "\nAll tests, building included, took {} min {} s.",
+        seconds / 60,
+        seconds % 60
+    );
+    println!("{sum}");
+    if sum.failed == 0 {
+        Ok(())
+    } else {
+        Err(format!("{} tests failed", sum.failed))
+    }
+}
+
+/// One process for all of Node's tests. One file at a time: some of them measure delays.
+fn node_tests(depth: Depth) -> Result<Command> {
+    let mut command = node();
+    command.args(["--test", "--test-reporter=spec", "--test-concurrency=1"]);
+    if depth == Depth::Short {
+        // A hang is a failure with a name, not a job that never ends.
+        command.arg("--test-timeout=300000");
+    }
+    for folder in ["tests/node", "tests/package", "examples"] {
+        command.args(test_files(&root().join(folder))?);
+    }
+    Ok(command)
+}
+
+/// The `*.test.*` files under a folder, in alphabetical order.
+fn test_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)
+        .map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
+    let mut files = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() && name != "node_modules" {
+            files.extend(test_files(&path)?);
+        } else if name.contains(".test.") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Runs a test runner, showing its output, and counts what it reports.
+fn counted(command: &mut Command, depth: Depth) -> Result<Tally> {
+    // Colours would hide the counts.
+    command
+        .stdout(Stdio::piped())
+        .env_remove("FORCE_COLOR")
+        .env("NO_COLOR", "1");
+    if depth == Depth::Soak {
+        command.env("UFORM_SOAK", "1");
+    }
+    announce(command);
+    let mut child = command
+        .spawn()
+        .map_err(|error| cannot_start(command, error))?;
+    let output = child.stdout.take().ok_or("the test runner has no output")?;
+    let mut tally = Tally::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line =
+            line.map_err(|error| format!("cannot read the test runner's output: {error}"))?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        tally.read(&line);
+    }
+    let status = child
+        .wait()
+        .map_err(|error| format!("cannot wait for the test runner: {error}"))?;
+    // A runner that crashed, or found nothing to run, has not passed.
+    let silent_failure = !status.success() && tally.failed == 0;
+    let nothing_ran = tally.passed + tally.failed == 0;
+    if silent_failure || nothing_ran {
+        eprintln!("the runner ended with {status} after {tally}: counted as one failure");
+        tally.failed += 1;
+    }
+    Ok(tally)
+}
+
+/// A command that is one test by itself.
+fn one(command: &mut Command) -> Tally {
+    match run(command) {
+        Ok(()) => Tally {
+            passed: 1,
+            ..Tally::default()
+        },
+        Err(message) => {
+            eprintln!("{message}");
+            Tally {
+                failed: 1,
+                ..Tally::default()
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+// The examples, run as a person would run them.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
+import { text } from "node:stream/consumers";
+import { after, before, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const root = join(dirname(fileURLToPath(import.meta.url)), "..");
+const model = process.env.UFORM_TEST_MODEL ?? join(root, "models/all-MiniLM-L6-v2");
+
+const start = (script, args = [], env = {}) =>
+  spawn(process.execPath, [script, ...args], { cwd: root, env: { ...process.env, ...env } });
+
+describe("semantic search", () => {
+  const search = async (...args) => {
+    const child = start("examples/semantic-search/main.mjs", ["--model", model, ...args]);
+    child.stdin.end();
+    const [output, errors, [code]] = await Promise.all([
+      text(child.stdout),
+      text(child.stderr),
+      once(child, "exit"),
+    ]);
+    return { output, errors, code };
+  };
+
+  test("finds the passage that answers the question, and names its file", async () => {
+    const { output, errors, code } = await search(
+      "README.md",
+      "LICENSE",
+      "--query",
+      "may I sue someone over a patent?",
+      "--top",
+      "1",
+    );
+    assert.equal(errors, "");
+    assert.equal(code, 0);
+    assert.match(output, /Embedding: .*done in/);
+    assert.match(output, /0\.\d{3} {2}LICENSE\n.*patent/i);
+    assert.match(output, /Query embedded in [\d.]+ ms/);
+  });
+
+  test("without a question and without a terminal it answers a question of its own", async () => {
+    const { output, errors, code } = await search("--limit", "50");
+    assert.equal(errors, "");
+    assert.equal(code, 0);
+    assert.match(output, /node_modules\/.*readme/i);
+  });
+
+  test("a folder that is not there ends it with code 1", async () => {
+    const { errors, code } = await search("no-such-folder");
+    assert.equal(code, 1);
+    assert.match(errors, /no-such-folder/);
+  });
+});
+
+describe("embedding service", () => {
+  let service;
+  let address;
+
+  before(async () => {
+    service = start("examples/embedding-service/server.mjs", [], {
+      PORT: "0",
+      MODEL: model,
+      DEFERRED_LIMIT: "2",
+    });
+    const [line] = await once(createInterface({ input: service.stdout }), "line");
+    address = `http://localhost:${/\d+$/.exec(line)[0]}/embed`;
+  });
+  after(() => service.kill("SIGKILL"));
+
+  const post = (body) =>
+    fetch(address, {
+      method: "POST",
+      body: typeof body === "string" ? body : JSON.stringify(body),
+    });
+  const many = Array.from(
+    { length: 100 },
+    (_, i) => `text number ${i} is about nothing in particular`,
+  );
+
+  test("answers one vector a text", async () => {
+    const response = await post({ texts: ["a red bicycle", "a bike painted red"] });
+    assert.equal(response.status, 200);
+    const { dimensions, vectors } = await response.json();
+    assert.equal(dimensions, 384);
+    assert.deepEqual(
+      vectors.map((vector) => vector.length),
+      [384, 384],
+    );
+  });
+
+  for (const body of [
+    "not JSON",
+    "null",
+    {},
+    { texts: "one" },
+    { texts: [1] },
+    { texts: Array(257).fill("") },
+  ]) {
+    test(`refuses ${JSON.stringify(body).slice(0, 30)} with 400`, async () => {
+      const response = await post(body);
+      assert.equal(response.status, 400);
+      assert.equal(typeof (await response.json()).error, "string");
+    });
+  }
+
+  test("pushes back with 429 when too many calls wait, and loses none of the others", async () => {
+    const responses = await Promise.all(Array.from({ length: 20 }, () => post({ texts: many })));
+    const refused = responses.filter((response) => response.status === 429);
+    const answered = responses.filter((response) => response.status === 200);
+    assert.equal(refused.length + answered.length, 20);
+    assert.ok(
+      refused.length > 0 && answered.length > 0,
+      `${refused.length} refused, ${answered.length} answered`,
+    );
+    assert.equal(refused[0].headers.get("retry-after"), "1");
+    for (const response of answered)
+      assert.equal((await response.json()).vectors.length, many.length);
+  });
+
+  test("on SIGTERM it answers what it has, then ends with code 0 and nothing on standard error", async () => {
+    const errors = text(service.stderr);
+    const pending = [post({ texts: many }), post({ texts: many })];
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    service.kill("SIGTERM");
+    for (const response of await Promise.all(pending)) assert.equal(response.status, 200);
+    const [code] = await once(service, "exit");
+    assert.equal(code, 0);
+    assert.equal(await errors, "");
+  });
+});
+
+describe("the README's programs", () => {
+  const readme = readFileSync(join(root, "README.md"), "utf8");
+  const programs = [...readme.matchAll(/^```js\n(.*?)^```$/gms)].map(([, program]) => program);
+
+  test("are found", () => assert.ok(programs.length >= 2));
+
+  for (const [index, program] of programs.entries()) {
+    test(`number ${index + 1} runs as it stands, and prints what it says`, async () => {
+      const child = start("--input-type=module");
+      // The model may be elsewhere than where a checkout has it.
+      child.stdin.end(program.replace("models/all-MiniLM-L6-v2", model));
+      const [output, errors, [code]] = await Promise.all([
+        text(child.stdout),
+        text(child.stderr),
+        once(child, "exit"),
+      ]);
+      assert.equal(errors, "");
+      assert.equal(code, 0);
+      const promised = [...program.matchAll(/console\.log\(.*\); \/\/ (.*)$/gm)];
+      for (const [, line] of promised) assert.ok(output.split("\n").includes(line), output);
+    });
+  }
+});

@@ -1,0 +1,123 @@
+// The packages as they would be published: packed, judged by publint and
+// attw, installed from their tarballs into an empty folder, and used from there
+// in every way a program can.
+
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const root = join(here, "../..");
+const model = process.env.UFORM_TEST_MODEL ?? join(root, "models/all-MiniLM-L6-v2");
+const tool = (name) => join(root, "node_modules/.bin", name);
+
+const folder = mkdtempSync(join(tmpdir(), "uform-package-"));
+const app = join(folder, "app");
+let tarballs;
+let manifests;
+
+before(() => {
+  const packed = run(
+    "npm",
+    [
+      "pack",
+      "--json",
+      "--ignore-scripts",
+      "--pack-destination",
+      folder,
+      ".",
+      "./npm/linux-x64-gnu",
+    ],
+    root,
+  );
+  manifests = JSON.parse(packed);
+  tarballs = manifests.map(({ filename }) => join(folder, filename));
+  cpSync(join(here, "app"), app, { recursive: true });
+  run(
+    "npm",
+    ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--offline", ...tarballs],
+    app,
+  );
+});
+after(() => rmSync(folder, { recursive: true }));
+
+describe("the tarballs", () => {
+  test("hold what is used, and nothing of the workshop", () => {
+    const [main, platform] = manifests.map(({ files }) => files.map(({ path }) => path));
+    assert.deepEqual(platform.toSorted(), ["LICENSE", "package.json", "uform.node"]);
+    const strays = main.filter(
+      (path) =>
+        !/^(dist\/[\w/-]+\.m?js|dist\/[\w/-]+\.d\.m?ts|LICENSE|README\.md|package\.json)$/.test(
+          path,
+        ),
+    );
+    assert.deepEqual(strays, []);
+  });
+
+  test("have no install scripts", () => {
+    for (const path of ["package.json", "npm/linux-x64-gnu/package.json"]) {
+      const { scripts = {} } = JSON.parse(readFileSync(join(root, path), "utf8"));
+      const hooks = Object.keys(scripts).filter((name) =>
+        /^(pre|post)?(install|prepare)$/.test(name),
+      );
+      assert.deepEqual(hooks, [], path);
+    }
+  });
+
+  test("satisfy publint", () => {
+    for (const tarball of tarballs) run(tool("publint"), ["run", tarball, "--strict"], folder);
+  });
+
+  test("satisfy attw", () => {
+    run(tool("attw"), [tarballs[0], "--no-definitely-typed"], folder);
+  });
+});
+
+describe("installed in an empty folder", () => {
+  for (const program of ["esm.mjs", "cjs.cjs", "worker.mjs", "both.mjs"]) {
+    test(`${program} embeds and compares`, () => {
+      assert.equal(run(process.execPath, [program, model], app).trim(), "close");
+    });
+  }
+
+  test("TypeScript consumers, ESM and CommonJS, compile strictly and run", () => {
+    run(tool("tsc"), ["--project", ".", "--typeRoots", join(root, "node_modules/@types")], app);
+    for (const program of ["built/esm.mjs", "built/cjs.cjs"]) {
+      assert.equal(run(process.execPath, [program, model], app).trim(), "close", program);
+    }
+  });
+
+  test("importing it takes less than 500 ms", () => {
+    // Ten times the 50 ms it should take, so that a busy machine does not fail it.
+    const measure = `const start = performance.now(); await import("uform"); console.log(performance.now() - start);`;
+    writeFileSync(join(app, "time.mjs"), measure);
+    const times = [1, 2, 3].map(() => Number(run(process.execPath, ["time.mjs"], app)));
+    assert.ok(Math.min(...times) < 500, `${times} ms`);
+  });
+
+  test("without the platform's package, the error says what to install", () => {
+    const bare = join(folder, "bare");
+    cpSync(join(app, "node_modules/uform"), join(bare, "node_modules/uform"), { recursive: true });
+    const script = `import("uform").then(({ Executor }) => Executor.forRam()).catch((error) => console.log(error.message))`;
+    const message = run(process.execPath, ["--eval", script], bare);
+    assert.match(message, /@uform\/linux-x64-gnu/);
+  });
+});
+
+/** Runs to the end and returns standard output; anything but success, or a word on standard error, fails the test. */
+function run(program, args, cwd) {
+  const quiet = program === process.execPath;
+  const { status, stdout, stderr, error } = spawnSync(program, args, {
+    cwd,
+    encoding: "utf8",
+    timeout: 120_000,
+  });
+  if (error) throw error;
+  assert.equal(status, 0, `${program} ${args.join(" ")}\n${stdout}${stderr}`);
+  if (quiet) assert.equal(stderr, "", `${program} ${args.join(" ")}`);
+  return stdout;
+}
