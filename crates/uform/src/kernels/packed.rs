@@ -48,11 +48,6 @@ impl Packed {
         self.class
     }
 
-    /// How many outputs a panel holds.
-    pub(super) fn columns(&self) -> usize {
-        self.columns
-    }
-
     /// How many panels there are.
     pub(super) fn panels(&self) -> usize {
         self.outputs.div_ceil(self.columns)
@@ -82,7 +77,7 @@ impl Kernels {
         assert!(inputs > 0, "a dense layer has at least one input");
         for part in parts {
             assert!(
-                part.len() % inputs == 0,
+                part.len().is_multiple_of(inputs),
                 "{} weights are not whole rows of {inputs} inputs",
                 part.len()
             );
