@@ -105,7 +105,7 @@ fn hold(x: f32, limit: f32) -> f32 {
     if x > limit { limit } else { x }
 }
 
-/// Σ coefficients[i]·xⁱ.
+/// `Σ coefficients[i]·xⁱ`.
 fn horner<const N: usize>(coefficients: &[f32; N], x: f32) -> f32 {
     let (rest, last) = coefficients.split_at(N - 1);
     rest.iter()

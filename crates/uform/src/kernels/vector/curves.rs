@@ -28,7 +28,7 @@ unsafe fn exp_parts<V: Simd>(x: V) -> (V, V) {
     }
 }
 
-/// Σ coefficients[i]·xⁱ.
+/// `Σ coefficients[i]·xⁱ`.
 ///
 /// # Safety
 /// The CPU has the class's instructions.
