@@ -13,14 +13,13 @@ use napi::{
     check_status, sys,
 };
 use napi_derive::napi;
-use std::{path::Path, ptr, rc::Rc, sync::Arc};
-use uform::model::{
-    EncodeOptions as Encoding, Model, ModelOptions, Pooling, Precision, Texts, Truncate,
-};
+use std::{cell::RefCell, path::Path, ptr, rc::Rc, sync::Arc};
+use uform::model::{EncodeOptions as Encoding, Model, ModelOptions, Pooling, Texts, Truncate};
+use uform::{Error, Status, kernels::Precision};
 
 /// A model and what the collector was told about it.
 pub struct ModelHandle {
-    model: Model,
+    model: RefCell<Option<Model>>,
     account: Account,
 }
 
@@ -29,7 +28,15 @@ impl ModelHandle {
     pub fn new(model: Model, environment: Rc<Environment>) -> Self {
         let account = Account::new(environment);
         account.set(model.bytes());
-        ModelHandle { model, account }
+        ModelHandle {
+            model: RefCell::new(Some(model)),
+            account,
+        }
+    }
+
+    fn model(&self) -> Result<Model> {
+        let model = self.model.borrow().clone();
+        model.ok_or_else(|| refusal(Error::new(Status::Freed, "the model was freed")))
     }
 }
 
@@ -131,7 +138,7 @@ pub fn model_encode_text(
 ) -> Result<Value> {
     let texts = read_texts(env.raw(), texts.raw()).map_err(internal)?;
     let found = model
-        .model
+        .model()?
         .encode_text(&executor.executor, &texts, &options.parse()?);
     executor.account();
     let found = Outcome::Embeddings(found.map_err(refusal)?);
@@ -155,7 +162,7 @@ pub fn model_encode_text_deferred(
     let ticket = executor.environment().ticket(settle.raw())?;
     let control = Arc::clone(call);
     executor.account();
-    model.model.encode_text_deferred(
+    model.model()?.encode_text_deferred(
         &executor.executor,
         texts,
         options,
@@ -170,7 +177,9 @@ pub fn model_encode_text_deferred(
 /// Waits for the model's calls in flight and releases its weights. Again: nothing.
 #[napi(catch_unwind)]
 pub fn model_free(model: &CompiledModel) {
-    model.model.free();
+    if let Some(model) = model.model.take() {
+        model.free();
+    }
     model.account.set(0);
 }
 

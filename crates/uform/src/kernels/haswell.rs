@@ -4,10 +4,11 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::Kernels;
-use super::attention::{self, Attention, Piece};
-use super::linear::{self, Linear, Product};
-use super::rows::{self, Embedded, Normed};
-use super::simd::Simd;
+use super::attention::{Attention, Piece};
+use super::linear::Linear;
+use super::rows::{Embedded, Normed};
+use super::vector::tile::Product;
+use super::vector::{self, Simd};
 use crate::hardware::CpuClass;
 
 pub(super) static KERNELS: Kernels = Kernels {
@@ -19,39 +20,39 @@ pub(super) static KERNELS: Kernels = Kernels {
     layer_norm,
     embed,
     attention,
-    attention_scratch: attention::scratch::<V8>,
+    attention_scratch: vector::attention::scratch::<V8>,
 };
 
 /// # Safety
-/// As for [`linear::piece`].
+/// As stated at [`Kernels`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn linear(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { linear::piece::<V8>(layer, tiles, panels) }
+    unsafe { vector::linear::piece::<V8>(layer, tiles, panels) }
 }
 
 /// # Safety
-/// As for [`rows::layer_norm`].
+/// As stated at [`Kernels`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn layer_norm(normed: &Normed<'_>, rows: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { rows::layer_norm::<V8>(normed, rows) }
+    unsafe { vector::rows::layer_norm::<V8>(normed, rows) }
 }
 
 /// # Safety
-/// As for [`rows::embed`].
+/// As stated at [`Kernels`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn embed(embedded: &Embedded<'_>, rows: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { rows::embed::<V8>(embedded, rows) }
+    unsafe { vector::rows::embed::<V8>(embedded, rows) }
 }
 
 /// # Safety
-/// As for [`attention::piece`].
+/// As stated at [`Kernels`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
     // SAFETY: handed on to the caller.
-    unsafe { attention::piece::<V8>(job, piece, scratch) }
+    unsafe { vector::attention::piece::<V8>(job, piece, scratch) }
 }
 
 /// # Safety
@@ -193,7 +194,7 @@ impl Simd for V8 {
             let mut r = [_mm256_setzero_ps(); 8];
             for (row, value) in r.iter_mut().enumerate() {
                 if row < rows {
-                    *value = linear::load_up_to::<V8>(from.add(row * stride), columns).0;
+                    *value = vector::load_up_to::<V8>(from.add(row * stride), columns).0;
                 }
             }
             // Pairs of rows, then fours within each half, then the halves.

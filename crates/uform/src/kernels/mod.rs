@@ -4,7 +4,7 @@
 //! walks the class's fall-to chain to the nearest class with code of its own; the
 //! `serial` file is plain Rust and the yardstick the others are compared with. The
 //! vector classes share their algorithms, which are generic over an instruction set's
-//! vector (`simd.rs`), and differ in that vector and the shape of the register tile.
+//! vector (`vector/`), and differ in that vector and the shape of the register tile.
 //!
 //! Every operation works on a *ragged batch*: rows are the tokens of all texts
 //! laid end to end. A row is computed by the same instructions in the same order
@@ -17,13 +17,12 @@
 //! [`Kernels::pack`] allocates.
 
 mod attention;
+mod coefficients;
 pub mod fork_join;
 mod linear;
-mod math;
 mod packed;
 mod rows;
 mod serial;
-mod simd;
 
 #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
 mod haswell;
@@ -31,6 +30,8 @@ mod haswell;
 mod skylake;
 #[cfg(test)]
 mod tests;
+#[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+mod vector;
 
 use std::ops::Range;
 
@@ -73,7 +74,11 @@ impl Precision {
     }
 }
 
-/// The operations of one class. Each function does one task of an operation.
+/// The operations of one class.
+///
+/// Each function of the table does one task of an operation, and trusts its caller: the CPU
+/// has the class's instructions, the job's slices fit each other, the task lies within
+/// the batch, and nobody else touches its part of the output (nor its scratch).
 pub struct Kernels {
     class: CpuClass,
     /// Whether this machine has the class's instructions.

@@ -48,11 +48,6 @@ impl Packed {
         self.class
     }
 
-    /// How many outputs a panel holds.
-    pub(super) fn columns(&self) -> usize {
-        self.columns
-    }
-
     /// How many panels there are.
     pub(super) fn panels(&self) -> usize {
         self.outputs.div_ceil(self.columns)
@@ -82,7 +77,7 @@ impl Kernels {
         assert!(inputs > 0, "a dense layer has at least one input");
         for part in parts {
             assert!(
-                part.len() % inputs == 0,
+                part.len().is_multiple_of(inputs),
                 "{} weights are not whole rows of {inputs} inputs",
                 part.len()
             );
@@ -93,11 +88,8 @@ impl Kernels {
         let columns = self.panel_columns;
         let panels = outputs.div_ceil(columns);
         let length = inputs * columns;
-        let mut lines = Box::<[Line]>::new_uninit_slice((panels * length).div_ceil(16));
-        if let Some(last) = lines.last_mut() {
-            // A panel need not end where a line does.
-            last.write(Line([0.0; 16]));
-        }
+        assert!(columns.is_multiple_of(16), "a panel is made of whole lines");
+        let mut lines = Box::<[Line]>::new_uninit_slice(panels * length / 16);
         let values = Shared(lines.as_mut_ptr().cast::<MaybeUninit<f32>>());
         let pieces = panels.min(4 * team.lanes());
         team.run(pieces, &|_, piece| {
@@ -109,8 +101,7 @@ impl Kernels {
             }
         });
         Packed {
-            // SAFETY: every element of every panel was written by `fill`, and what
-            // the last line holds beyond them just above.
+            // SAFETY: every element of every panel was written by `fill`.
             lines: unsafe { lines.assume_init() },
             inputs,
             outputs,

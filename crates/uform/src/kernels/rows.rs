@@ -3,8 +3,6 @@
 use std::ops::Range;
 
 use super::fork_join::Shared;
-use super::linear::{load_up_to, store_up_to};
-use super::simd::Simd;
 use super::{ForkJoin, Kernels, share};
 
 /// Rows that are not worth cutting into more tasks.
@@ -137,103 +135,4 @@ fn over_rows(team: &dyn ForkJoin, count: usize, work: impl Fn(Range<usize>) + Sy
         lanes => count.div_ceil(ROWS_A_TASK).min(4 * lanes),
     };
     team.run(pieces, &|_, piece| work(share(count, pieces, piece)));
-}
-
-/// Layer norm of the given rows.
-///
-/// # Safety
-/// The CPU has the class's instructions, the rows are within the batch, and nobody else
-/// touches them.
-#[inline(always)]
-pub(super) unsafe fn layer_norm<V: Simd>(normed: &Normed<'_>, rows: Range<usize>) {
-    for row in rows {
-        // SAFETY: the row is within the batch and this task's alone.
-        unsafe { normalise::<V>(normed.rows.at(row * normed.norm.hidden()), &normed.norm) };
-    }
-}
-
-/// Embedding of the given tokens.
-///
-/// # Safety
-/// As for [`layer_norm`]; ids and positions are within their tables.
-#[inline(always)]
-pub(super) unsafe fn embed<V: Simd>(embedded: &Embedded<'_>, rows: Range<usize>) {
-    let hidden = embedded.normed.norm.hidden();
-    let tables = &embedded.tables;
-    for row in rows {
-        let word = embedded.ids[row] as usize * hidden;
-        let place = embedded.positions[row] as usize * hidden;
-        // SAFETY: the caller vouches for the tables; `count` elements from `at` on are within
-        // a row of each of them, and of `out`.
-        unsafe {
-            let out = embedded.normed.rows.at(row * hidden);
-            for at in (0..hidden).step_by(V::LANES) {
-                let count = V::LANES.min(hidden - at);
-                let sum = load_up_to::<V>(tables.words.as_ptr().add(word + at), count)
-                    .add(load_up_to(tables.kind.as_ptr().add(at), count))
-                    .add(load_up_to(tables.places.as_ptr().add(place + at), count));
-                store_up_to(sum, out.add(at), count);
-            }
-            normalise::<V>(out, &embedded.normed.norm);
-        }
-    }
-}
-
-/// Layer norm of one row, in place: three passes while it is in the nearest cache.
-///
-/// # Safety
-/// The CPU has the class's instructions; `row` has the norm's length and no other user.
-#[inline(always)]
-unsafe fn normalise<V: Simd>(row: *mut f32, norm: &Norm<'_>) {
-    let hidden = norm.hidden();
-    // SAFETY: `count` elements from `at` on are within the row, the gain and the bias.
-    unsafe {
-        let zero = V::splat(0.0);
-        let mut sums = [zero; 4];
-        let mut at = 0;
-        while at < hidden {
-            for sum in &mut sums {
-                if at < hidden {
-                    let count = V::LANES.min(hidden - at);
-                    *sum = sum.add(load_up_to(row.add(at), count));
-                    at += V::LANES;
-                }
-            }
-        }
-        let mean = V::splat(total(sums) / hidden as f32);
-
-        let mut squares = [zero; 4];
-        let mut at = 0;
-        while at < hidden {
-            for square in &mut squares {
-                if at < hidden {
-                    let count = V::LANES.min(hidden - at);
-                    let off = load_up_to::<V>(row.add(at), count).sub(mean);
-                    let off = off.first_or(count, zero);
-                    *square = off.fma(off, *square);
-                    at += V::LANES;
-                }
-            }
-        }
-        let variance = total(squares) / hidden as f32;
-        let scale = V::splat(1.0 / (variance + norm.epsilon).sqrt());
-
-        for at in (0..hidden).step_by(V::LANES) {
-            let count = V::LANES.min(hidden - at);
-            let gain = load_up_to::<V>(norm.gain.as_ptr().add(at), count).mul(scale);
-            let bias = load_up_to(norm.bias.as_ptr().add(at), count);
-            let off = load_up_to::<V>(row.add(at), count).sub(mean);
-            store_up_to(off.fma(gain, bias), row.add(at), count);
-        }
-    }
-}
-
-/// The sum over four vectors.
-///
-/// # Safety
-/// The CPU has the class's instructions.
-#[inline(always)]
-pub(super) unsafe fn total<V: Simd>(sums: [V; 4]) -> f32 {
-    // SAFETY: handed on to the caller.
-    unsafe { sums[0].add(sums[1]).add(sums[2].add(sums[3])).sum() }
 }

@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use super::Kernels;
 use super::attention::{Attention, Piece};
-use super::linear::{Activation, Linear};
-use super::math::{
+use super::coefficients::{
     EXP, EXP_LIMIT, GELU, GELU_LIMIT, GELU_SCALE, GELU_TANH_CUBIC, GELU_TANH_INNER, LN_2_HIGH,
     LN_2_LOW, LOG2_E, ROUNDER,
 };
+use super::linear::{Activation, Linear};
 use super::rows::{Embedded, Norm, Normed};
 use crate::hardware::CpuClass;
 
@@ -42,7 +42,7 @@ fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
 }
 
 /// # Safety
-/// As for [`super::linear::piece`]; a tile is one row.
+/// As stated at [`Kernels`]; a tile is one row.
 unsafe fn linear(layer: &Linear<'_>, rows: Range<usize>, panels: Range<usize>) {
     for panel in panels {
         for row in rows.clone() {
@@ -105,7 +105,7 @@ fn hold(x: f32, limit: f32) -> f32 {
     if x > limit { limit } else { x }
 }
 
-/// Σ coefficients[i]·xⁱ.
+/// `Σ coefficients[i]·xⁱ`.
 fn horner<const N: usize>(coefficients: &[f32; N], x: f32) -> f32 {
     let (rest, last) = coefficients.split_at(N - 1);
     rest.iter()
@@ -113,7 +113,7 @@ fn horner<const N: usize>(coefficients: &[f32; N], x: f32) -> f32 {
         .fold(last[0], |value, next| multiply_add(value, x, *next))
 }
 
-/// e^x as `(p, scale)`: e^x = scale·(1 + p). See [`super::math`].
+/// e^x as `(p, scale)` with e^x = scale·(1 + p): x = n·ln 2 + r, scale = 2ⁿ, p = e^r − 1.
 fn exp_parts(x: f32) -> (f32, f32) {
     let x = hold(x, EXP_LIMIT);
     let shifted = multiply_add(x, LOG2_E, ROUNDER);
@@ -155,7 +155,7 @@ fn silu(x: f32) -> f32 {
 }
 
 /// # Safety
-/// As for [`super::rows::layer_norm`].
+/// As stated at [`Kernels`].
 unsafe fn layer_norm(normed: &Normed<'_>, rows: Range<usize>) {
     let hidden = normed.norm.hidden();
     for row in rows {
@@ -167,7 +167,7 @@ unsafe fn layer_norm(normed: &Normed<'_>, rows: Range<usize>) {
 }
 
 /// # Safety
-/// As for [`super::rows::embed`].
+/// As stated at [`Kernels`].
 unsafe fn embed(embedded: &Embedded<'_>, rows: Range<usize>) {
     let norm = &embedded.normed.norm;
     let (hidden, tables) = (norm.hidden(), &embedded.tables);
@@ -215,7 +215,7 @@ fn attention_scratch(longest: usize, head_size: usize) -> usize {
 }
 
 /// # Safety
-/// As for [`super::attention::piece`]; a tile is one query.
+/// As stated at [`Kernels`]; a tile is one query.
 unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
     if piece.tiles.is_empty() {
         return;

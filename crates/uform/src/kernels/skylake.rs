@@ -4,10 +4,11 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::Kernels;
-use super::attention::{self, Attention, Piece};
-use super::linear::{self, Linear, Product};
-use super::rows::{self, Embedded, Normed};
-use super::simd::Simd;
+use super::attention::{Attention, Piece};
+use super::linear::Linear;
+use super::rows::{Embedded, Normed};
+use super::vector::tile::Product;
+use super::vector::{self, Simd};
 use crate::hardware::CpuClass;
 
 pub(super) static KERNELS: Kernels = Kernels {
@@ -26,39 +27,39 @@ pub(super) static KERNELS: Kernels = Kernels {
     layer_norm,
     embed,
     attention,
-    attention_scratch: attention::scratch::<V16>,
+    attention_scratch: vector::attention::scratch::<V16>,
 };
 
 /// # Safety
-/// As for [`linear::piece`].
+/// As stated at [`Kernels`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn linear(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { linear::piece::<V16>(layer, tiles, panels) }
+    unsafe { vector::linear::piece::<V16>(layer, tiles, panels) }
 }
 
 /// # Safety
-/// As for [`rows::layer_norm`].
+/// As stated at [`Kernels`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn layer_norm(normed: &Normed<'_>, rows: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { rows::layer_norm::<V16>(normed, rows) }
+    unsafe { vector::rows::layer_norm::<V16>(normed, rows) }
 }
 
 /// # Safety
-/// As for [`rows::embed`].
+/// As stated at [`Kernels`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn embed(embedded: &Embedded<'_>, rows: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { rows::embed::<V16>(embedded, rows) }
+    unsafe { vector::rows::embed::<V16>(embedded, rows) }
 }
 
 /// # Safety
-/// As for [`attention::piece`].
+/// As stated at [`Kernels`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
     // SAFETY: handed on to the caller.
-    unsafe { attention::piece::<V16>(job, piece, scratch) }
+    unsafe { vector::attention::piece::<V16>(job, piece, scratch) }
 }
 
 /// # Safety
@@ -195,7 +196,7 @@ impl Simd for V16 {
             let mut r = [_mm512_setzero_ps(); 16];
             for (row, value) in r.iter_mut().enumerate() {
                 if row < rows {
-                    *value = linear::load_up_to::<V16>(from.add(row * stride), columns).0;
+                    *value = vector::load_up_to::<V16>(from.add(row * stride), columns).0;
                 }
             }
             // Pairs of rows, then fours within each quarter, then the quarters, twice.

@@ -1,12 +1,19 @@
-//! One vector of `f32` lanes: the little that the kernels ask of an instruction set.
+//! The algorithms of the vector classes, written once.
 //!
-//! An algorithm is written once, generic over [`Simd`], and marked
-//! `#[inline(always)]` down to the last method. A class file instantiates it
-//! inside functions that enable the class's instructions; there everything is inlined
-//! and becomes straight code of that instruction set. The generic code holds no closures,
-//! since a closure would not inherit the enabled instructions.
+//! [`Simd`] is one vector of `f32` lanes: the little that the kernels ask of an
+//! instruction set. Everything here is generic over it and marked `#[inline(always)]` down
+//! to the last method. A class file instantiates it inside functions that enable the
+//! class's instructions; there it is inlined and becomes straight code of that
+//! instruction set. The generic code holds no closures, since a closure would not inherit the
+//! enabled instructions.
 
-use super::linear::Product;
+pub(super) mod attention;
+mod curves;
+pub(super) mod linear;
+pub(super) mod rows;
+pub(super) mod tile;
+
+use tile::Product;
 
 /// A vector of [`Simd::LANES`] lanes of `f32`.
 ///
@@ -14,7 +21,7 @@ use super::linear::Product;
 /// Common to all methods: the CPU has the instructions of the implementing class. Methods
 /// that take a pointer say in addition how many elements they touch from there on;
 /// no alignment is needed.
-pub(super) trait Simd: Copy {
+pub(in crate::kernels) trait Simd: Copy {
     /// How many `f32` one vector holds.
     const LANES: usize;
     /// Rows of the register tile, at most 8.
@@ -76,4 +83,46 @@ pub(super) trait Simd: Copy {
     /// # Safety
     /// As for [`Product::run`].
     unsafe fn product(product: &Product);
+}
+
+/// Reads `count` elements, at most a vector; without a mask when it is a whole one.
+///
+/// # Safety
+/// As for [`Simd::load_first`].
+#[inline(always)]
+pub(in crate::kernels) unsafe fn load_up_to<V: Simd>(from: *const f32, count: usize) -> V {
+    // SAFETY: handed on to the caller.
+    unsafe {
+        if count == V::LANES {
+            V::load(from)
+        } else {
+            V::load_first(from, count)
+        }
+    }
+}
+
+/// Writes `count` lanes, at most a vector; without a mask when it is a whole one.
+///
+/// # Safety
+/// As for [`Simd::store_first`].
+#[inline(always)]
+pub(in crate::kernels) unsafe fn store_up_to<V: Simd>(value: V, to: *mut f32, count: usize) {
+    // SAFETY: handed on to the caller.
+    unsafe {
+        if count == V::LANES {
+            value.store(to);
+        } else {
+            value.store_first(to, count);
+        }
+    }
+}
+
+/// The sum over four vectors.
+///
+/// # Safety
+/// The CPU has the class's instructions.
+#[inline(always)]
+pub(in crate::kernels) unsafe fn total<V: Simd>(sums: [V; 4]) -> f32 {
+    // SAFETY: handed on to the caller.
+    unsafe { sums[0].add(sums[1]).add(sums[2].add(sums[3])).sum() }
 }

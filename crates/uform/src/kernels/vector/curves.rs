@@ -1,62 +1,13 @@
-//! The curves of activations and softmax, on vectors.
+//! The curves of activations and softmax.
 //!
-//! Every coefficient below was fitted for this file: minimax by iteratively re-weighted
-//! least squares in a Chebyshev basis (Lawson's algorithm) in f64, then rounded to f32. The
-//! errors named are measured maxima over dense f32 inputs against f64, evaluation included;
+//! The errors named are maxima over dense f32 inputs against f64, evaluation in f32 included;
 //! the tests hold every class to them.
 //!
 //! NaN goes in and comes out: a clamp passes its argument second, which is what
 //! [`Simd::max`] and [`Simd::min`] return when either is NaN.
 
-use super::simd::Simd;
-
-/// Beyond this |x|, e^x is held: its neighbours' 2ⁿ stay normal numbers.
-pub(super) const EXP_LIMIT: f32 = 87.0;
-/// 1/ln 2.
-pub(super) const LOG2_E: f32 = std::f32::consts::LOG2_E;
-/// Adding this to a small number leaves its nearest integer plus the bias of an
-/// `f32`'s exponent in the low bits of the mantissa.
-pub(super) const ROUNDER: f32 = 12_582_912.0 + 127.0;
-/// The leading 10 bits of ln 2: a multiple by an integer below 2¹³ is exact.
-pub(super) const LN_2_HIGH: f32 = 0.693_359_4;
-/// ln 2 less [`LN_2_HIGH`].
-pub(super) const LN_2_LOW: f32 = -2.121_944_4e-4;
-/// q of e^r ≈ 1 + r + r²·q(r) on |r| ≤ ½·ln 2, ascending; relative error 3.1e-9 before rounding.
-pub(super) const EXP: [f32; 5] = [
-    0.499_999_94,
-    0.166_665_21,
-    0.041_668_39,
-    0.008_368_717,
-    0.001_381_459_9,
-];
-
-/// Beyond this |x|, Φ(x) is 0 or 1 for our purpose: x·Φ(x) is below 1.8e-7 there.
-pub(super) const GELU_LIMIT: f32 = 5.4;
-/// Maps x² on 0..=[`GELU_LIMIT`]² to −1..=1: the factor, before subtracting 1.
-pub(super) const GELU_SCALE: f32 = 0.068_587_11;
-/// R of Φ(x) ≈ ½ + x·R(u), u = [`GELU_SCALE`]·x² − 1, ascending; Φ is the normal distribution.
-pub(super) const GELU: [f32; 15] = [
-    0.130_928_11,
-    -0.065_328_01,
-    0.048_499_443,
-    -0.039_208_35,
-    0.032_119_807,
-    -0.025_731_57,
-    0.019_620_09,
-    -0.014_024_1,
-    0.009_741_285,
-    -0.006_596_442,
-    0.003_496_665_7,
-    -0.001_296_715_5,
-    0.001_017_036_4,
-    -0.000_989_409,
-    0.000_344_740_55,
-];
-
-/// √(2/π), from the tanh form of GELU (Hendrycks and Gimpel, 2016).
-pub(super) const GELU_TANH_INNER: f32 = 0.797_884_6;
-/// The cubic term of the tanh form of GELU.
-pub(super) const GELU_TANH_CUBIC: f32 = 0.044_715;
+use super::Simd;
+use crate::kernels::coefficients::*;
 
 /// e^x as `(p, scale)` with e^x = scale·(1 + p): x = n·ln 2 + r, scale = 2ⁿ, p = e^r − 1.
 ///
@@ -77,7 +28,7 @@ unsafe fn exp_parts<V: Simd>(x: V) -> (V, V) {
     }
 }
 
-/// Σ coefficients[i]·xⁱ.
+/// `Σ coefficients[i]·xⁱ`.
 ///
 /// # Safety
 /// The CPU has the class's instructions.
@@ -98,7 +49,7 @@ unsafe fn horner<V: Simd, const N: usize>(coefficients: &[f32; N], x: V) -> V {
 /// # Safety
 /// The CPU has the class's instructions.
 #[inline(always)]
-pub(super) unsafe fn exp<V: Simd>(x: V) -> V {
+pub(in crate::kernels) unsafe fn exp<V: Simd>(x: V) -> V {
     // SAFETY: handed on to the caller.
     unsafe {
         let (p, scale) = exp_parts(x);
@@ -107,7 +58,7 @@ pub(super) unsafe fn exp<V: Simd>(x: V) -> V {
 }
 
 /// A function of one variable, on vectors.
-pub(super) trait Curve {
+pub(in crate::kernels) trait Curve {
     /// The function's value for each lane.
     ///
     /// # Safety
@@ -116,7 +67,7 @@ pub(super) trait Curve {
 }
 
 /// x.
-pub(super) struct Identity;
+pub(in crate::kernels) struct Identity;
 
 impl Curve for Identity {
     #[inline(always)]
@@ -127,7 +78,7 @@ impl Curve for Identity {
 
 /// x·Φ(x). Relative error 3e-7 for x > 0, absolute error 4e-7 for x ≤ 0; twice that where
 /// multiply and add round apart (`serial`).
-pub(super) struct Gelu;
+pub(in crate::kernels) struct Gelu;
 
 impl Curve for Gelu {
     #[inline(always)]
@@ -145,7 +96,7 @@ impl Curve for Gelu {
 
 /// ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), which is x/(1 + e^−2z) with tanh's argument z.
 /// Relative error 3e-7 plus what f32 loses in rounding z.
-pub(super) struct GeluTanh;
+pub(in crate::kernels) struct GeluTanh;
 
 impl Curve for GeluTanh {
     #[inline(always)]
@@ -160,7 +111,7 @@ impl Curve for GeluTanh {
 }
 
 /// max(x, 0).
-pub(super) struct Relu;
+pub(in crate::kernels) struct Relu;
 
 impl Curve for Relu {
     #[inline(always)]
@@ -172,7 +123,7 @@ impl Curve for Relu {
 
 /// tanh x = (e^2x − 1)/(e^2x + 1), with e^2x − 1 to full relative precision near 0.
 /// Relative error 2.5e-7.
-pub(super) struct Tanh;
+pub(in crate::kernels) struct Tanh;
 
 impl Curve for Tanh {
     #[inline(always)]
@@ -187,7 +138,7 @@ impl Curve for Tanh {
 }
 
 /// x/(1 + e^−x). Relative error 3e-7, and absolute error 2e-8 where e^−x is held.
-pub(super) struct Silu;
+pub(in crate::kernels) struct Silu;
 
 impl Curve for Silu {
     #[inline(always)]

@@ -1,0 +1,110 @@
+//! Dense layers on vectors. A tile runs over all inputs in one go ([`Product`]), is left in
+//! the nearest cache, and is finished there: bias, activation, residual.
+
+use std::ops::Range;
+
+use super::curves::{Curve, Gelu, GeluTanh, Identity, Relu, Silu, Tanh};
+use super::tile::{Product, Tile};
+use super::{Simd, load_up_to, store_up_to};
+use crate::kernels::linear::{Activation, Linear};
+use crate::kernels::share;
+
+/// The given tiles of the given panels.
+///
+/// # Safety
+/// The CPU has the class's instructions, the layer's slices fit each other, and
+/// nobody else touches these tiles of `out`.
+#[inline(always)]
+pub(in crate::kernels) unsafe fn piece<V: Simd>(
+    layer: &Linear<'_>,
+    tiles: Range<usize>,
+    panels: Range<usize>,
+) {
+    let (inputs, outputs) = (layer.weight.inputs(), layer.weight.outputs());
+    let width = V::TILE_VECTORS * V::LANES;
+    let count = layer.rows.len() / inputs;
+    let all_tiles = count.div_ceil(V::TILE_ROWS);
+    let mut tile = Tile::new();
+    for panel in panels {
+        let first = panel * width;
+        let columns = width.min(outputs - first);
+        for index in tiles.clone() {
+            let rows = share(count, all_tiles, index);
+            // SAFETY: the rows and the panel lie within their slices, `inputs` steps each; the
+            // tile holds the most rows and vectors a class has. `finish` writes
+            // `columns` elements of these rows, which are this task's.
+            unsafe {
+                V::product(&Product {
+                    rows: rows.len(),
+                    vectors: columns.div_ceil(V::LANES),
+                    depth: inputs,
+                    left: layer.rows.as_ptr().add(rows.start * inputs),
+                    left_stride: inputs,
+                    right: layer.weight.panel(panel).as_ptr(),
+                    right_stride: width,
+                    out: tile.values(),
+                    out_stride: width,
+                });
+                finish::<V>(layer, tile.values(), rows, first..first + columns);
+            }
+        }
+    }
+}
+
+/// Bias, activation and residual of one tile, and its place in `out`.
+///
+/// # Safety
+/// As for [`piece`]; rows and columns are within `out`.
+#[inline(always)]
+unsafe fn finish<V: Simd>(
+    layer: &Linear<'_>,
+    tile: *const f32,
+    rows: Range<usize>,
+    columns: Range<usize>,
+) {
+    // SAFETY: handed on to the caller.
+    unsafe {
+        match layer.epilogue.activation {
+            Activation::Identity => finish_with::<V, Identity>(layer, tile, rows, columns),
+            Activation::Gelu => finish_with::<V, Gelu>(layer, tile, rows, columns),
+            Activation::GeluTanh => finish_with::<V, GeluTanh>(layer, tile, rows, columns),
+            Activation::Relu => finish_with::<V, Relu>(layer, tile, rows, columns),
+            Activation::Tanh => finish_with::<V, Tanh>(layer, tile, rows, columns),
+            Activation::Silu => finish_with::<V, Silu>(layer, tile, rows, columns),
+        }
+    }
+}
+
+/// [`finish`] for one activation.
+///
+/// # Safety
+/// As for [`finish`].
+#[inline(always)]
+unsafe fn finish_with<V: Simd, C: Curve>(
+    layer: &Linear<'_>,
+    tile: *const f32,
+    rows: Range<usize>,
+    columns: Range<usize>,
+) {
+    let outputs = layer.weight.outputs();
+    for (place, row) in rows.enumerate() {
+        for column in columns.clone().step_by(V::LANES) {
+            let count = V::LANES.min(columns.end - column);
+            let within = place * V::TILE_VECTORS * V::LANES + (column - columns.start);
+            let at = row * outputs + column;
+            // SAFETY: `count` elements from `column` on are within the bias, and from `at` on
+            // within `out` and the residual, which has its shape.
+            unsafe {
+                let mut value = V::load(tile.add(within));
+                if let Some(bias) = layer.epilogue.bias {
+                    value = value.add(load_up_to(bias.as_ptr().add(column), count));
+                }
+                value = C::at(value);
+                if let Some(residual) = layer.epilogue.residual {
+                    value = value.add(load_up_to(residual.as_ptr().add(at), count));
+                }
+                store_up_to(value, layer.out.at(at), count);
+            }
+        }
+    }
+}
