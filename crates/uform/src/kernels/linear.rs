@@ -12,7 +12,7 @@ use super::{ForkJoin, Kernels, Packed, share};
 
 /// Rows of a block take at most this many bytes, to stay in a core's own cache
 /// while all panels pass by.
-const BLOCK_BYTES: usize = 256 << 10;
+const BLOCK_BYTES: usize = 1 << 20;
 
 /// What is applied to each output of a dense layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -98,6 +98,10 @@ impl Simd for V16 {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
     }
     #[inline(always)]
+    unsafe fn prefetch_later(from: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+    }
+    #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
         unsafe { V16(_mm512_loadu_ps(from)) }
     }

@@ -8,6 +8,7 @@
 //! sum of values by the same register tiles, divided by the softmax's sum on the way out.
 
 use std::ops::Range;
+use std::ptr;
 
 use super::curves::exp;
 use super::tile::{MOST_ROWS, Product, Tile};
@@ -108,6 +109,8 @@ pub(in crate::kernels) unsafe fn piece<V: Simd>(
                         right_stride: vectors.len() * V::LANES,
                         out: scores.add(vectors.start * V::LANES),
                         out_stride: score_stride,
+                        next: ptr::null(),
+                        next_lines: 0,
                     });
                 }
                 let mut sums = [0.0; MOST_ROWS];
@@ -130,6 +133,8 @@ pub(in crate::kernels) unsafe fn piece<V: Simd>(
                         right_stride: tile_stride,
                         out: tile,
                         out_stride: tile_stride,
+                        next: ptr::null(),
+                        next_lines: 0,
                     });
                     for (row, sum) in sums[..rows.len()].iter().enumerate() {
                         let share = V::splat(1.0 / sum);

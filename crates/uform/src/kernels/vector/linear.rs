@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::curves::{Curve, Gelu, GeluTanh, Identity, Relu, Silu, Tanh};
-use super::tile::{Product, Tile};
+use super::tile::{LINE, Product, Tile};
 use super::{Simd, load_up_to, store_up_to};
 use crate::kernels::linear::{Activation, Linear};
 use crate::kernels::share;
@@ -28,8 +28,12 @@ pub(in crate::kernels) unsafe fn piece<V: Simd>(
     for panel in panels {
         let first = panel * width;
         let columns = width.min(outputs - first);
-        for index in tiles.clone() {
+        let here = layer.weight.panel(panel).as_ptr();
+        // While a panel passes, the next one comes nearer, a share with each tile.
+        let panel_lines = inputs * width / LINE;
+        for (place, index) in tiles.clone().enumerate() {
             let rows = share(count, all_tiles, index);
+            let coming = share(panel_lines, tiles.len(), place);
             // SAFETY: the rows and the panel lie within their slices, `inputs` steps each; the
             // tile holds the most rows and vectors a class has. `finish` writes
             // `columns` elements of these rows, which are this task's.
@@ -40,10 +44,12 @@ pub(in crate::kernels) unsafe fn piece<V: Simd>(
                     depth: inputs,
                     left: layer.rows.as_ptr().add(rows.start * inputs),
                     left_stride: inputs,
-                    right: layer.weight.panel(panel).as_ptr(),
+                    right: here,
                     right_stride: width,
                     out: tile.values(),
                     out_stride: width,
+                    next: here.wrapping_add((panel_lines + coming.start) * LINE),
+                    next_lines: coming.len(),
                 });
                 finish::<V>(layer, tile.values(), rows, first..first + columns);
             }

@@ -31,8 +31,10 @@ pub(in crate::kernels) trait Simd: Copy {
 
     /// `value` in every lane.
     unsafe fn splat(value: f32) -> Self;
-    /// Asks for a cache line, at any address.
+    /// Asks for a cache line, at any address, into the nearest cache.
     unsafe fn prefetch(from: *const f32);
+    /// Asks for a cache line, at any address, into the core's own large cache.
+    unsafe fn prefetch_later(from: *const f32);
     /// Reads `LANES` elements.
     unsafe fn load(from: *const f32) -> Self;
     /// Reads `count` elements, at most `LANES`; the other lanes are zero.
