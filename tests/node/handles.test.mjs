@@ -6,7 +6,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { MessageChannel } from "node:worker_threads";
 import { Executor, FreedError, Model, Mood } from "uform";
-import { failure, modelPath, turns } from "./support.mjs";
+import { failure, modelPath, times, turns } from "./support.mjs";
 
 setFlagsFromString("--expose-gc");
 const collectGarbage = runInNewContext("gc");
@@ -100,11 +100,50 @@ test("forgotten models are collected without being asked", async () => {
   collectGarbage();
   const before = process.memoryUsage().rss;
   let most = 0;
-  for (let round = 0; round < 12; round++) {
+  for (let round = 0; round < times(12, 300); round++) {
     // Its tables and buffers are real memory, whatever the files' pages are.
     Model.loadRam(modelPath).encodeTextSync("x");
     await turns();
     most = Math.max(most, process.memoryUsage().rss - before);
   }
   assert.ok(most < 600e6, `${Math.round(most / 1e6)} MB were kept`);
+});
+
+/** Megabytes of resident memory, after the collector has run. */
+function resident() {
+  collectGarbage();
+  return process.memoryUsage().rss / 1e6;
+}
+
+test("calls of ever-changing lengths keep nothing", async () => {
+  const executor = Executor.forRam({ threads: 2 });
+  const model = Model.loadRam(modelPath, { executor });
+  const call = (round) => {
+    const words = "word ".repeat((round * 7) % 230);
+    return model.encodeText(Array(1 + (round % 5)).fill(words), { executor });
+  };
+  const count = times(300, 20_000);
+  for (let round = 0; round < count / 3; round++) await call(round);
+  const before = resident();
+  for (let round = 0; round < count; round++) await call(round);
+  const grown = resident() - before;
+  assert.ok(grown < 30, `${grown.toFixed(1)} MB more after ${count} calls`);
+  model.free();
+  executor.free();
+});
+
+test("executors and models made and freed keep nothing", () => {
+  const round = () => {
+    const executor = Executor.forRam({ threads: 2 });
+    const model = Model.loadRam(modelPath, { executor });
+    model.encodeTextSync("a red bicycle", { executor });
+    model.free();
+    executor.free();
+  };
+  const count = times(15, 300);
+  for (let warm = 0; warm < 5; warm++) round();
+  const before = resident();
+  for (let done = 0; done < count; done++) round();
+  const grown = resident() - before;
+  assert.ok(grown < 60, `${grown.toFixed(1)} MB more after ${count} rounds`);
 });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { test } from "node:test";
-import { modelPath, root } from "./support.mjs";
+import { modelPath, root, times } from "./support.mjs";
 
 const texts = `Array.from({ length: 4000 }, (_, i) => i + " the quick brown fox".repeat(10))`;
 const prelude = `
@@ -120,22 +120,26 @@ for (const [name, code] of Object.entries({ ...alive, ...endless })) {
   ];
 }
 
+/** How a process that runs the script ends, and what it printed. */
+async function run(script) {
+  const child = spawn(process.execPath, ["--expose-gc", "-e", prelude + script], {
+    cwd: root,
+    timeout: 50_000,
+  });
+  const output = { stdout: "", stderr: "" };
+  for (const name of Object.keys(output)) {
+    child[name].setEncoding("utf8").on("data", (chunk) => (output[name] += chunk));
+  }
+  const [exit, signal] = await new Promise((resolve) =>
+    child.on("close", (...how) => resolve(how)),
+  );
+  return { exit, signal, stdout: output.stdout.trim(), stderr: output.stderr };
+}
+
+const rounds = times(1, 20);
 for (const [name, [code, printed]] of Object.entries(scripts)) {
-  test(name, { timeout: 60_000 }, async () => {
-    const child = spawn(process.execPath, ["--expose-gc", "-e", prelude + code], {
-      cwd: root,
-      timeout: 50_000,
-    });
-    const output = { stdout: "", stderr: "" };
-    for (const name of Object.keys(output)) {
-      child[name].setEncoding("utf8").on("data", (chunk) => (output[name] += chunk));
-    }
-    const [exit, signal] = await new Promise((resolve) =>
-      child.on("close", (...how) => resolve(how)),
-    );
-    assert.deepEqual(
-      { exit, signal, stdout: output.stdout.trim(), stderr: output.stderr },
-      { exit: 0, signal: null, stdout: printed, stderr: "" },
-    );
+  test(name, { timeout: 60_000 * rounds }, async () => {
+    const expected = { exit: 0, signal: null, stdout: printed, stderr: "" };
+    for (let round = 0; round < rounds; round++) assert.deepEqual(await run(code), expected);
   });
 }

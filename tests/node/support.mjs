@@ -10,6 +10,9 @@ export const root = fileURLToPath(new URL("../..", import.meta.url));
 export const modelPath = process.env.UFORM_TEST_MODEL ?? `${root}models/all-MiniLM-L6-v2`;
 assert.ok(existsSync(modelPath), `no test model at ${modelPath}; set UFORM_TEST_MODEL`);
 
+/** How often to repeat: a few times, or in `npm run test:soak` the full count. */
+export const times = (few, full) => (process.env.UFORM_SOAK ? full : few);
+
 /** More work than any test waits for: whoever submits it gives it up. */
 export const endless = Array.from(
   { length: 4000 },

@@ -35,5 +35,8 @@ use napi_derive::napi;
 /// Runs once for every environment that loads the addon.
 #[napi(module_exports)]
 pub fn register(_exports: Object, env: Env) -> napi::Result<()> {
+    // A caught panic becomes an error with its text, and nothing is printed. The hook is
+    // that of the standard library linked into this addon: no other code has it.
+    std::panic::set_hook(Box::new(|_| {}));
     environment::Environment::open(env)
 }

@@ -153,8 +153,16 @@ fn nth(value: &mut Value, at: usize) -> &mut Value {
     unreachable!("a position within the document")
 }
 
+/// A few hundred, or the full count of a soak.
+fn cases() -> u32 {
+    match std::env::var_os("UFORM_SOAK") {
+        Some(_) => 20_000,
+        None => 400,
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn damaged_bytes_are_an_error_or_harmless(

@@ -1,6 +1,12 @@
 //! A file as memory, for as long as a model is being loaded.
 
-use std::{fs::File, io, ops::Deref};
+use std::{
+    fs::File,
+    io,
+    ops::{Deref, Range},
+};
+
+use memmap2::UncheckedAdvice;
 
 /// A read-only memory map of a whole file.
 ///
@@ -20,6 +26,16 @@ impl Mapping {
         // numbers, which have no invalid values, and what decides about memory
         // safety (names, shapes, offsets) is copied out of the header once and checked there.
         unsafe { memmap2::Mmap::map(file) }.map(Mapping)
+    }
+
+    /// Lets go of the memory behind some bytes, which a later look fetches again.
+    pub fn release(&self, bytes: Range<usize>) {
+        // SAFETY: the map is read-only: its pages are the file's, and dropping them loses
+        // nothing. A system that does not know the advice keeps them, which is allowed.
+        let _ = unsafe {
+            self.0
+                .unchecked_advise_range(UncheckedAdvice::DontNeed, bytes.start, bytes.len())
+        };
     }
 }
 

@@ -9,11 +9,9 @@
 //! A batch is ragged: the tokens of all texts laid end to end, without padding.
 //! Dense layers see one matrix; attention sees each text by itself.
 
-use std::borrow::Cow;
-
 use super::config::BertConfig;
 use super::dense::Dense;
-use super::weights::Weights;
+use super::weights::{Values, Weights};
 use crate::Result;
 use crate::executor::{Arena, Control};
 use crate::kernels::{Activation, Embedding, ForkJoin, Kernels, Norm};
@@ -226,7 +224,7 @@ impl Embeddings {
         let hidden = config.hidden_size;
         let table = |name: &str, rows: usize| {
             let name = format!("embeddings.{name}.weight");
-            Ok::<_, crate::Error>(weights.tensor(&name, &[rows, hidden])?.into_owned())
+            Ok::<_, crate::Error>(weights.tensor(&name, &[rows, hidden])?.into_vec())
         };
         let mut kind = table("token_type_embeddings", config.token_types)?;
         kind.truncate(hidden);
@@ -300,7 +298,7 @@ impl LayerNorm {
     fn read(weights: &Weights, name: &str, size: usize) -> Result<Self> {
         let vector = |part: &str| {
             let tensor = weights.tensor(&format!("{name}.{part}"), &[size]);
-            tensor.map(Cow::into_owned)
+            tensor.map(Values::into_vec)
         };
         Ok(LayerNorm {
             gain: vector("weight")?,

@@ -1,7 +1,5 @@
 //! A dense layer: `activation(x·Wᵀ + b)`, and the optional heads behind pooling.
 
-use std::borrow::Cow;
-
 use super::modules::DenseSettings;
 use super::weights::Weights;
 use crate::Result;
@@ -29,7 +27,7 @@ impl Dense {
             matrices.push(weights.tensor(&format!("{name}.weight"), &[outputs, inputs])?);
             bias.extend_from_slice(&weights.tensor(&format!("{name}.bias"), &[outputs])?);
         }
-        let parts: Vec<&[f32]> = matrices.iter().map(Cow::as_ref).collect();
+        let parts: Vec<&[f32]> = matrices.iter().map(|matrix| &**matrix).collect();
         Ok(Dense {
             weight: kernels.pack(&Solo, &parts, inputs),
             bias: Some(bias),
@@ -79,7 +77,7 @@ impl Head {
         let (inputs, outputs) = (settings.in_features, settings.out_features);
         let matrix = weights.tensor("linear.weight", &[outputs, inputs])?;
         let bias = match settings.bias {
-            true => Some(weights.tensor("linear.bias", &[outputs])?.into_owned()),
+            true => Some(weights.tensor("linear.bias", &[outputs])?.into_vec()),
             false => None,
         };
         Ok(Head {

@@ -5,7 +5,11 @@
 //! root, as in `1_Pooling/config.json`. Everything above this file reads through
 //! [`fetch`] and [`require`], which also recognise what is a file in name only.
 
-use std::{collections::BTreeMap, ops::Deref, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::{Deref, Range},
+    sync::Arc,
+};
 
 use crate::error::{Error, Result, Status};
 
@@ -41,6 +45,18 @@ pub enum Bytes {
     /// Mapped from a file.
     #[cfg(feature = "native")]
     Mapped(crate::hardware::mapping::Mapping),
+}
+
+impl Bytes {
+    /// Says that some bytes were read for the last time: what is mapped need not stay in memory.
+    #[cfg_attr(not(feature = "native"), expect(unused_variables))]
+    pub fn release(&self, range: Range<usize>) {
+        match self {
+            Bytes::Shared(_) => {}
+            #[cfg(feature = "native")]
+            Bytes::Mapped(mapping) => mapping.release(range),
+        }
+    }
 }
 
 impl Deref for Bytes {

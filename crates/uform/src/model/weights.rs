@@ -7,6 +7,8 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
+    mem,
+    ops::{Deref, Range},
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -55,6 +57,34 @@ pub struct Weights {
     read: AtomicU64,
 }
 
+/// The values of one tensor: those in the file, or converted from them.
+pub struct Values<'a> {
+    values: Cow<'a, [f32]>,
+    file: &'a Bytes,
+    range: Range<usize>,
+}
+
+impl Values<'_> {
+    /// The values in memory of their own.
+    pub fn into_vec(mut self) -> Vec<f32> {
+        mem::take(&mut self.values).into_owned()
+    }
+}
+
+impl Deref for Values<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.values
+    }
+}
+
+impl Drop for Values<'_> {
+    fn drop(&mut self) {
+        self.file.release(self.range.clone());
+    }
+}
+
 /// A tensor and the file it is in.
 struct Located {
     file: usize,
@@ -93,12 +123,13 @@ impl Weights {
         Ok(weights)
     }
 
-    /// The values of a tensor in row-major order, all of them finite.
+    /// The values of a tensor in row-major order, all of them finite. When they are
+    /// dropped, the memory behind their part of the file is let go.
     ///
     /// # Errors
     /// `CorruptModel` when it is missing (naming the nearest names), of another
     /// shape, or has a value that is not finite; `Unsupported` for a kind other than f32, f16 and bf16.
-    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>> {
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Values<'_>> {
         let Some(Located { file, tensor }) = self.find(name) else {
             return Err(self.missing(name));
         };
@@ -110,7 +141,9 @@ impl Weights {
             )));
         }
         // `tensors::read` checked the range against the file.
-        let bytes = &self.files[*file][tensor.range.0..tensor.range.1];
+        let file = &self.files[*file];
+        let range = tensor.range.0..tensor.range.1;
+        let bytes = &file[range.clone()];
         self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let values = match tensor.dtype {
             Dtype::F32 => cast::<f32>(bytes),
@@ -130,7 +163,11 @@ impl Weights {
                 "{place}: tensor {full} has {value} at value {at}; every weight must be finite"
             )));
         }
-        Ok(values)
+        Ok(Values {
+            values,
+            file,
+            range,
+        })
     }
 
     /// Whether there is a tensor of this name.
