@@ -43,7 +43,7 @@ function split(text) {
     .split(/\n\s*\n|\n(?=#|\s*[-*] )/)
     .map((paragraph) =>
       paragraph
-        .replace(/^[#>\s*-]+/, "")
+        .replace(/^\s*(#+|>|[-*])\s+|\*\*/g, "")
         .replace(/\s+/g, " ")
         .trim(),
     )

@@ -144,13 +144,11 @@ function delay(when, { p99, worst }) {
 function describeRun() {
   const version = (folder) =>
     JSON.parse(readFileSync(join(here, folder, "package.json"), "utf8")).version;
-  const peers = ["onnxruntime-node", "@huggingface/transformers"].map(
-    (name) => `${name} ${version(`node_modules/${name}`)}`,
-  );
+  const peers = peersInstalled ? ["onnxruntime-node", "@huggingface/transformers"] : [];
   const versions = [
     `uform ${version("../..")}`,
     `Node.js ${process.versions.node}`,
-    ...(peersInstalled ? peers : []),
+    ...peers.map((name) => `${name} ${version(`node_modules/${name}`)}`),
   ];
   return [
     `all-MiniLM-L6-v2 on ${cpus()[0].model}, ${threads} threads, ${Math.round(totalmem() / 2 ** 30)} GiB, Linux ${release()}`,
