@@ -1,3 +1,4 @@
+import { onAbort } from "./abort.js";
 import type { Backend, CompiledCall, Settle } from "./backend/backend.js";
 import { fromBackend, translated } from "./errors.js";
 
@@ -11,10 +12,10 @@ export interface DeferredOptions {
   signal?: AbortSignal | undefined;
   /**
    * Called on the JS thread about ten times a second while the call runs, and a last time with
-   * `done === total` before the promise resolves. If it throws, the call is given up
-   * and the promise rejects with what was thrown.
+   * `done === total` before the promise resolves. If it throws, or returns a promise that
+   * rejects, the call is given up and the promise rejects with what was thrown.
    */
-  onProgress?: ((done: number, total: number) => void) | undefined;
+  onProgress?: ((done: number, total: number) => void | Promise<void>) | undefined;
 }
 
 /** Milliseconds between two looks at a call's progress. */
@@ -23,71 +24,119 @@ const PROGRESS_PERIOD = 100;
 type Outcome<T> = { failure: unknown } | { value: T };
 
 /**
+ * Deferred calls that the backend has yet to end, those already given up included.
+ *
+ * @internal
+ */
+export class Outstanding {
+  #calls = 0;
+  #waiting: (() => void)[] = [];
+
+  begin(): void {
+    this.#calls++;
+  }
+
+  end(): void {
+    if (--this.#calls > 0) return;
+    for (const resolve of this.#waiting.splice(0)) resolve();
+  }
+
+  /** Resolves when there are none. */
+  async none(): Promise<void> {
+    while (this.#calls > 0) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  }
+}
+
+/**
+ * What a deferred call needs besides its options.
+ *
+ * @internal
+ */
+export interface Submission<T> {
+  /** Hands the call to the backend, which settles it once. */
+  submit: (call: CompiledCall, settle: Settle<T>) => void;
+  /** Releases a value that nobody wants any more. */
+  discard?: (value: T) => void;
+  /** Where the call is counted until the backend has ended it. */
+  outstanding?: Outstanding;
+}
+
+/**
  * The outcome of a deferred call, as a promise.
  *
- * @param submit - Hands the call to the backend, which settles it.
- * @param discard - Releases a value that arrives after the promise was rejected.
  * @internal
  */
 export async function deferred<T>(
   backend: Backend,
-  options: DeferredOptions,
-  submit: (call: CompiledCall, settle: Settle<T>) => void,
-  discard: (value: T) => void = () => {},
+  { signal, onProgress }: DeferredOptions,
+  { submit, discard, outstanding }: Submission<T>,
 ): Promise<T> {
+  if (signal?.aborted) throw signal.reason;
+  const call = translated(() => backend.callCreate());
   const outcome = await new Promise<Outcome<T>>((resolve, reject) => {
-    const { signal, onProgress } = options;
-    if (signal?.aborted) return reject(signal.reason);
-    const call = backend.callCreate();
-    let watch: ReturnType<typeof setInterval> | undefined;
-    let reported = 0;
     let ended = false;
-
+    let unwatch: (() => void) | undefined;
+    let looking: ReturnType<typeof setInterval> | undefined;
     const end = () => {
       ended = true;
-      clearInterval(watch);
-      signal?.removeEventListener("abort", abort);
+      unwatch?.();
+      clearInterval(looking);
     };
     const giveUp = (reason: unknown) => {
+      if (ended) return;
       end();
       backend.callCancel(call);
       reject(reason);
     };
-    const abort = () => giveUp(signal!.reason);
-    const report = (done: number, total: number) => {
-      try {
-        onProgress?.(done, total);
-      } catch (thrown) {
-        giveUp(thrown);
-      }
-    };
-    const look = () => {
-      const [done, total] = backend.callProgress(call);
-      // The end is reported once, when the outcome is here.
-      if (done > reported && done < total) report((reported = done), total);
-    };
     const settle: Settle<T> = (failure, value) => {
-      const failed = failure !== undefined;
-      if (!failed && !ended) {
-        const [, total] = backend.callProgress(call);
-        report(total, total);
+      outstanding?.end();
+      if (ended) {
+        if (failure === undefined) discard?.(value);
+        return;
       }
-      // By a signal, or by the listener just now.
-      const givenUp = ended;
       end();
-      if (!givenUp) resolve(failed ? { failure } : { value });
-      else if (!failed) discard(value);
+      resolve(failure === undefined ? { value } : { failure });
     };
-
     translated(() => submit(call, settle));
-    signal?.addEventListener("abort", abort, { once: true });
-    if (onProgress) {
-      watch = setInterval(look, PROGRESS_PERIOD);
-      // The outstanding call keeps the process alive; the look at it does not.
-      (watch as { unref?: () => void }).unref?.();
-    }
+    outstanding?.begin();
+    unwatch = signal && onAbort(signal, () => giveUp(signal.reason));
+    looking = onProgress && look(backend, call, onProgress, giveUp);
   });
   // Made here, where the stack still leads to the caller.
   if ("failure" in outcome) throw fromBackend(outcome.failure);
+  if (onProgress) {
+    // Here rather than in `settle`: this is the caller's asynchronous context.
+    try {
+      const [, total] = backend.callProgress(call);
+      await onProgress(total, total);
+      if (signal?.aborted) throw signal.reason;
+    } catch (thrown) {
+      discard?.(outcome.value);
+      throw thrown;
+    }
+  }
   return outcome.value;
+}
+
+/** Reports a call's progress from time to time, all but its end. */
+function look(
+  backend: Backend,
+  call: CompiledCall,
+  onProgress: NonNullable<DeferredOptions["onProgress"]>,
+  giveUp: (reason: unknown) => void,
+): ReturnType<typeof setInterval> {
+  let reported = 0;
+  const timer = setInterval(async () => {
+    const [done, total] = backend.callProgress(call);
+    if (done <= reported || done >= total) return;
+    reported = done;
+    try {
+      await onProgress(done, total);
+    } catch (thrown) {
+      giveUp(thrown);
+    }
+  }, PROGRESS_PERIOD);
+  // The outstanding call keeps the process alive; the look at it does not.
+  (timer as { unref?: () => void }).unref?.();
+  return timer;
 }

@@ -32,7 +32,8 @@ export enum Status {
 
 /** `InvalidArgument` becomes `UFORM_INVALID_ARGUMENT`. */
 function codeOf(status: Status): string {
-  return "UFORM" + Status[status].replace(/[A-Z]/g, (letter) => "_" + letter).toUpperCase();
+  const word = Status[status] ?? Status[Status.Internal];
+  return "UFORM" + word.replace(/[A-Z]/g, (letter) => "_" + letter).toUpperCase();
 }
 
 /** What every failure of this library throws or rejects with. Most are of a subclass. */

@@ -1,8 +1,8 @@
 import type { CompiledExecutor } from "./backend/backend.js";
 import { backend } from "./backend/native.js";
 import { deferred } from "./deferred.js";
-import { InvalidArgumentError, translated } from "./errors.js";
-import { Handle } from "./handle.js";
+import { FreedError, InvalidArgumentError, translated } from "./errors.js";
+import { constant, Handle } from "./handle.js";
 import { count, oneOf, type Option, readArgument, readOptions, text } from "./options.js";
 
 /** How an executor's threads wait for work. */
@@ -40,7 +40,7 @@ const key = Symbol("executor");
  */
 export class Executor extends Handle {
   /** The backend's handle, which every verb is handed. */
-  readonly compiled: CompiledExecutor;
+  declare readonly compiled: CompiledExecutor;
   #freed = false;
 
   private constructor(caller: typeof key, compiled: CompiledExecutor) {
@@ -48,7 +48,7 @@ export class Executor extends Handle {
     if (caller !== key) {
       throw new InvalidArgumentError("an Executor is made by Executor.forRam, not by `new`");
     }
-    this.compiled = compiled;
+    constant(this, "compiled", compiled);
   }
 
   /**
@@ -77,7 +77,8 @@ export class Executor extends Handle {
    */
   drain(mood: Mood = Mood.Parked): void {
     const checked = readArgument("executor.drain", "mood", mood, moods);
-    translated(() => backend().executorDrain(this.compiled, checked));
+    const compiled = compiledExecutor(this);
+    translated(() => backend().executorDrain(compiled, checked));
   }
 
   /**
@@ -88,14 +89,13 @@ export class Executor extends Handle {
    */
   async drainAsync(mood: Mood = Mood.Parked): Promise<void> {
     const checked = readArgument("executor.drainAsync", "mood", mood, moods);
-    await deferred<void>(backend(), {}, (_, settle) =>
-      backend().executorDrainDeferred(this.compiled, checked, settle),
-    );
+    await drained(compiledExecutor(this), checked);
   }
 
   /**
-   * Runs every deferred call, joins the threads, releases the scratch memory. It blocks meanwhile;
-   * `await using` does not. Afterwards the executor's use throws {@link FreedError}, and
+   * Runs every deferred call, joins the threads, releases the scratch memory. It blocks meanwhile,
+   * as long as the calls take: abort what is not wanted any more, or use `await using`, which
+   * does not block. Afterwards the executor's use throws {@link FreedError}, and
    * a second `free()` does nothing.
    */
   free(): void {
@@ -106,12 +106,37 @@ export class Executor extends Handle {
   /** @internal */
   async freeAsync(): Promise<void> {
     if (this.#freed) return;
+    // From here on nothing is accepted, so that freeing finds nothing to wait for.
+    this.#freed = true;
     try {
-      await this.drainAsync();
+      await drained(this.compiled, Mood.Parked);
     } finally {
       this.free();
     }
   }
+
+  /**
+   * The handle of an executor that may be used.
+   *
+   * @internal
+   */
+  static usable(executor: Executor): CompiledExecutor {
+    if (!(#freed in executor)) {
+      throw new InvalidArgumentError(
+        "expected an Executor made by Executor.forRam; this is not one",
+      );
+    }
+    if (executor.#freed) throw new FreedError("the executor was freed; make a new one");
+    return executor.compiled;
+  }
+}
+
+function drained(compiled: CompiledExecutor, mood: Mood): Promise<void> {
+  return deferred<void>(
+    backend(),
+    {},
+    { submit: (_, settle) => backend().executorDrainDeferred(compiled, mood, settle) },
+  );
 }
 
 const moods = oneOf([Mood.Parked, Mood.Spinning]);
@@ -129,5 +154,6 @@ let inline: CompiledExecutor | undefined;
  * @internal
  */
 export function compiledExecutor(executor: Executor | undefined): CompiledExecutor {
-  return executor?.compiled ?? (inline ??= backend().executorInline());
+  if (executor) return Executor.usable(executor);
+  return (inline ??= translated(() => backend().executorInline()));
 }

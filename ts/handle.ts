@@ -35,3 +35,8 @@ function method(symbol: symbol | undefined, value: (this: Handle) => unknown): v
   if (symbol === undefined) return;
   Object.defineProperty(Handle.prototype, symbol, { value, configurable: true, writable: true });
 }
+
+/** A property that stays: own, so that cloning the handle meets it, and never another value. @internal */
+export function constant(handle: Handle, name: string, value: unknown): void {
+  Object.defineProperty(handle, name, { value, enumerable: true });
+}

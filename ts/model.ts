@@ -1,10 +1,10 @@
 import type { CompiledModel, EncodeOptions } from "./backend/backend.js";
 import { backend } from "./backend/native.js";
-import { deferred, type DeferredOptions } from "./deferred.js";
+import { deferred, type DeferredOptions, Outstanding } from "./deferred.js";
 import { Embeddings } from "./embeddings.js";
-import { InvalidArgumentError, translated } from "./errors.js";
+import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { compiledExecutor, type Executor, executorOption } from "./executor.js";
-import { Handle } from "./handle.js";
+import { constant, Handle } from "./handle.js";
 import {
   abortSignal,
   flag,
@@ -72,13 +72,20 @@ const encodeShape = {
   promptText: text,
   truncate: oneOf([true, "error"]),
 };
+/** What {@link Model.encodeTextSync} is asked for in vain. */
+const onlyDeferred = {
+  signal: "an immediate call cannot be given up; encodeText takes it",
+  onProgress: "an immediate call holds the thread that would be told; encodeText takes it",
+};
 const openShape = { ...loadShape, ...deferredShape };
 const encodeDeferredShape = { ...encodeShape, ...deferredShape };
 
 const pathOption: Option<string> = (value, refuse) =>
   typeof value === "string" && value !== "" && !value.includes("\0")
     ? value
-    : refuse("the path of a model's folder or .safetensors file");
+    : refuse(
+        "the path of a model's folder or .safetensors file, as a string (of a URL: fileURLToPath)",
+      );
 
 /** Only this module makes models. */
 const key = Symbol("model");
@@ -90,9 +97,9 @@ const key = Symbol("model");
  */
 export class Model extends Handle {
   /** The backend's handle. */
-  readonly compiled: CompiledModel;
-  /** Deferred calls that have not ended. */
-  readonly #calls = new Set<Promise<unknown>>();
+  declare readonly compiled: CompiledModel;
+  readonly #outstanding = new Outstanding();
+  #freed = false;
 
   private constructor(caller: typeof key, compiled: CompiledModel) {
     super();
@@ -101,7 +108,7 @@ export class Model extends Handle {
         "a Model is made by Model.loadRam or Model.open, not by `new`",
       );
     }
-    this.compiled = compiled;
+    constant(this, "compiled", compiled);
   }
 
   /**
@@ -117,8 +124,11 @@ export class Model extends Handle {
   static loadRam(path: string, options: LoadRamOptions = {}): Model {
     const checked = readArgument("Model.loadRam", "path", path, pathOption);
     const { executor, ...rest } = readOptions("Model.loadRam", options, loadShape);
-    const load = () => backend().modelLoadRam(checked, rest, compiledExecutor(executor));
-    return new Model(key, translated(load));
+    const runner = compiledExecutor(executor);
+    return new Model(
+      key,
+      translated(() => backend().modelLoadRam(checked, rest, runner)),
+    );
   }
 
   /**
@@ -133,12 +143,14 @@ export class Model extends Handle {
   static async open(path: string, options: OpenOptions = {}): Promise<Model> {
     const checked = readArgument("Model.open", "path", path, pathOption);
     const { executor, signal, onProgress, ...rest } = readOptions("Model.open", options, openShape);
+    const runner = compiledExecutor(executor);
     const compiled = await deferred<CompiledModel>(
       backend(),
       { signal, onProgress },
-      (call, settle) =>
-        backend().modelOpenRam(checked, rest, compiledExecutor(executor), call, settle),
-      (unwanted) => backend().modelFree(unwanted),
+      {
+        submit: (call, settle) => backend().modelOpenRam(checked, rest, runner, call, settle),
+        discard: (unwanted) => backend().modelFree(unwanted),
+      },
     );
     return new Model(key, compiled);
   }
@@ -159,14 +171,23 @@ export class Model extends Handle {
     options: EncodeTextOptions = {},
   ): Promise<Embeddings> {
     const where = "model.encodeText";
+    const model = usable(where, this);
     const checked = readTexts(where, texts);
     const read = readOptions(where, options, encodeDeferredShape);
-    const executor = translated(() => compiledExecutor(read.executor));
-    const call = deferred<EmbeddingsParts>(backend(), read, (call, settle) => {
-      const encoding = encodeOptions(read);
-      backend().modelEncodeTextDeferred(this.compiled, executor, checked, encoding, call, settle);
+    const runner = compiledExecutor(read.executor);
+    const parts = await deferred<EmbeddingsParts>(backend(), read, {
+      submit: (call, settle) =>
+        backend().modelEncodeTextDeferred(
+          model,
+          runner,
+          checked,
+          encodeOptions(read),
+          call,
+          settle,
+        ),
+      outstanding: this.#outstanding,
     });
-    return new Embeddings(await this.#tracked(call));
+    return new Embeddings(parts);
   }
 
   /**
@@ -182,15 +203,11 @@ export class Model extends Handle {
     options: EncodeTextSyncOptions = {},
   ): Embeddings {
     const where = "model.encodeTextSync";
+    const model = usable(where, this);
     const checked = readTexts(where, texts);
-    const read = readOptions(where, options, encodeShape);
-    const encode = () =>
-      backend().modelEncodeText(
-        this.compiled,
-        compiledExecutor(read.executor),
-        checked,
-        encodeOptions(read),
-      );
+    const read = readOptions(where, options, encodeShape, onlyDeferred);
+    const runner = compiledExecutor(read.executor);
+    const encode = () => backend().modelEncodeText(model, runner, checked, encodeOptions(read));
     return new Embeddings(translated(encode));
   }
 
@@ -200,23 +217,40 @@ export class Model extends Handle {
    * `free()` does nothing.
    */
   free(): void {
+    this.#freed = true;
     translated(() => backend().modelFree(this.compiled));
   }
 
   /** @internal */
   async freeAsync(): Promise<void> {
-    await Promise.allSettled(this.#calls);
+    // From here on nothing is accepted, so that freeing finds nothing to wait for.
+    this.#freed = true;
+    await this.#outstanding.none();
     this.free();
   }
 
-  async #tracked<T>(call: Promise<T>): Promise<T> {
-    this.#calls.add(call);
-    try {
-      return await call;
-    } finally {
-      this.#calls.delete(call);
-    }
+  /**
+   * Whether a model was freed; `undefined` for what is not a model.
+   *
+   * @internal
+   */
+  static isFreed(model: Model): boolean | undefined {
+    return typeof model === "object" && model !== null && #freed in model
+      ? model.#freed
+      : undefined;
   }
+}
+
+/** The handle of a model that may be used. */
+function usable(where: string, model: Model): CompiledModel {
+  const freed = Model.isFreed(model);
+  if (freed === undefined) {
+    throw new InvalidArgumentError(
+      `${where}: called without its model; write model.${where.split(".")[1]}(…)`,
+    );
+  }
+  if (freed) throw new FreedError("the model was freed; load it again");
+  return model.compiled;
 }
 
 type EmbeddingsParts = ConstructorParameters<typeof Embeddings>[0];

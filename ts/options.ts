@@ -1,4 +1,5 @@
 import { InvalidArgumentError } from "./errors.js";
+import { Handle } from "./handle.js";
 
 /**
  * What one option accepts. It returns the value the option stands for, `undefined` when it
@@ -18,15 +19,22 @@ export type Read<S extends Shape> = { readonly [key in keyof S]: ReturnType<S[ke
  * Reads an options object, each option once.
  *
  * @param where - The function the options are for, as its user knows it.
+ * @param elsewhere - Options that belong to another function, and what to do instead.
  * @internal
  */
-export function readOptions<S extends Shape>(where: string, given: unknown, shape: S): Read<S> {
+export function readOptions<S extends Shape>(
+  where: string,
+  given: unknown,
+  shape: S,
+  elsewhere: Readonly<Record<string, string>> = {},
+): Read<S> {
   const keys = Object.keys(shape);
-  if (typeof given !== "object" || given === null || Array.isArray(given)) {
+  if (!isPlain(given)) {
     refuse(where, "the options", `an object with any of ${keys.join(", ")}`, given);
   }
-  for (const key of Object.keys(given)) {
-    if (!Object.hasOwn(shape, key)) unknownOption(where, key, keys);
+  for (const key of Reflect.ownKeys(given)) {
+    if (typeof key === "string" && Object.hasOwn(shape, key)) continue;
+    unknownOption(where, key, keys, typeof key === "string" ? elsewhere[key] : undefined);
   }
   const read: Record<string, unknown> = {};
   for (const [key, option] of Object.entries(shape)) {
@@ -55,11 +63,25 @@ export function refuse(where: string, what: string, expected: string, value: unk
   );
 }
 
-function unknownOption(where: string, key: string, keys: string[]): never {
-  const [nearest] = [...keys].sort((a, b) => distance(a, key) - distance(b, key));
+/** An object of options, rather than something else that happens to be one. */
+function isPlain(value: unknown): value is object {
+  if (typeof value !== "object" || value === null || value instanceof Handle) return false;
+  return Object.prototype.toString.call(value) === "[object Object]";
+}
+
+function unknownOption(
+  where: string,
+  key: string | symbol,
+  keys: string[],
+  instead: string | undefined,
+): never {
+  const [nearest = ""] = [...keys].sort((a, b) => distance(a, key) - distance(b, key));
+  // A third of its letters wrong is a slip of the pen; more is another word.
+  const slip = distance(nearest, key) <= 1 + nearest.length / 3;
+  const hint =
+    instead ?? (slip ? `the nearest valid one is \`${nearest}\`` : "it has no such option");
   throw new InvalidArgumentError(
-    `${where}: unknown option ${show(key)}; the nearest valid one is \`${nearest}\` ` +
-      `(valid: ${keys.join(", ")})`,
+    `${where}: unknown option ${show(key)}; ${hint} (valid: ${keys.join(", ")})`,
   );
 }
 
@@ -96,9 +118,11 @@ export function oneOf<const T extends string | number | boolean>(values: readonl
 /** @internal */
 export const abortSignal: Option<AbortSignal> = (value, refuse) => {
   const signal = Object(value) as Partial<AbortSignal>;
-  if (typeof signal.aborted !== "boolean" || typeof signal.addEventListener !== "function") {
-    refuse("an AbortSignal");
-  }
+  const watchable =
+    typeof signal.aborted === "boolean" &&
+    typeof signal.addEventListener === "function" &&
+    typeof signal.removeEventListener === "function";
+  if (!watchable) refuse("an AbortSignal");
   return value as AbortSignal;
 };
 
@@ -123,6 +147,7 @@ function show(value: unknown): string {
       return "a function";
     case "object":
       if (value === null) return "null";
+      if (value instanceof Handle) return `a handle: pass it as an option, such as { executor }`;
       return Array.isArray(value) ? `an array of ${value.length}` : "an object";
     default:
       return Object.is(value, -0) ? "-0" : String(value);
@@ -130,8 +155,8 @@ function show(value: unknown): string {
 }
 
 /** How many letters must change to make one word of the other, whatever their case (Levenshtein). */
-function distance(a: string, b: string): number {
-  const [from, to] = [a.toLowerCase(), b.toLowerCase()];
+function distance(a: string, b: string | symbol): number {
+  const [from, to] = [a.toLowerCase(), String(b).toLowerCase()];
   let row = Array.from({ length: to.length + 1 }, (_, column) => column);
   for (let line = 1; line <= from.length; line++) {
     const next = [line];
