@@ -36,7 +36,7 @@ fn linear(kernels: &Kernels, inputs: usize, outputs: usize, activation: Activati
     print!("  {:<26}", format!("{inputs} to {outputs} {activation:?}"));
     let weights = numbers(inputs * outputs);
     let bias = numbers(outputs);
-    let packed = kernels.pack(&Solo, &[&weights], inputs);
+    let packed = kernels.pack(&Solo, &[&weights], inputs).unwrap();
     for count in ROWS {
         let rows = numbers(count * inputs);
         let mut out = vec![0.0; count * outputs];
@@ -90,7 +90,7 @@ fn elementwise(kernels: &Kernels) {
 
     let weights = numbers(hidden * 4 * hidden);
     let seconds = best(|| {
-        kernels.pack(&Solo, &[&weights], hidden);
+        kernels.pack(&Solo, &[&weights], hidden).unwrap();
     });
     println!(
         "  packing, ns a weight       {:>8.3}",
@@ -98,7 +98,7 @@ fn elementwise(kernels: &Kernels) {
     );
 
     // One input makes the products cheap beside what follows them.
-    let packed = kernels.pack(&Solo, &[&numbers(hidden)], 1);
+    let packed = kernels.pack(&Solo, &[&numbers(hidden)], 1).unwrap();
     let rows = numbers(count);
     let mut out = vec![0.0; count * hidden];
     let mut with = |activation| {

@@ -9,7 +9,7 @@
 //!
 //! | floor | what it answers |
 //! | --- | --- |
-//! | [`error`] | every way a call can end |
+//! | [`error`], [`memory`] | every way a call can end; vectors whose memory may be refused |
 //! | [`hardware`] | what this machine is, and which class of kernels it runs |
 //! | [`placement`] | where the caller wants threads and bytes |
 //! | [`kernels`] | arithmetic on slices, one table of functions a CPU class |
@@ -23,6 +23,7 @@ pub mod error;
 pub mod executor;
 pub mod hardware;
 pub mod kernels;
+pub mod memory;
 pub mod model;
 pub mod placement;
 

@@ -719,13 +719,19 @@ const ROWS: &[Row] = &[
     (
         "a tokenizer of an unknown kind",
         set!(TOKENIZER, "/model/type", "Morse"),
-        CorruptModel,
-        &["not a valid tokenizer"],
+        Unsupported,
+        &["tokenizer.json", "WordPiece, BPE, Unigram and WordLevel"],
+    ),
+    (
+        "a normalizer with a pattern",
+        set!(TOKENIZER, "/normalizer", {"type": "Replace", "pattern": {"Regex": "a(?=b)"}, "content": ""}),
+        Unsupported,
+        &["tokenizer.json", "regular expression"],
     ),
     (
         "an unknown pre-tokenizer",
         set!(TOKENIZER, "/pre_tokenizer/type", "Scissors"),
-        CorruptModel,
+        Unsupported,
         &["Scissors"],
     ),
     (

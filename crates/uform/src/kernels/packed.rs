@@ -8,7 +8,9 @@ use std::mem::MaybeUninit;
 
 use super::fork_join::Shared;
 use super::{ForkJoin, Kernels, share};
+use crate::Result;
 use crate::hardware::CpuClass;
+use crate::memory::with_room;
 
 /// How many inputs are transposed at a time: a slice of a panel that stays in the nearest cache.
 const BLOCK: usize = 64;
@@ -20,7 +22,7 @@ struct Line([f32; 16]);
 
 /// The weights of a dense layer, packed once for one class by [`Kernels::pack`].
 pub struct Packed {
-    lines: Box<[Line]>,
+    lines: Vec<Line>,
     inputs: usize,
     outputs: usize,
     columns: usize,
@@ -40,7 +42,7 @@ impl Packed {
 
     /// Bytes of memory the packed weights take, padding included.
     pub fn bytes(&self) -> usize {
-        size_of_val::<[Line]>(&self.lines)
+        size_of_val(self.lines.as_slice())
     }
 
     /// Whose kernels read this order.
@@ -71,9 +73,12 @@ impl Kernels {
     /// Each of `parts` is `[outputs][inputs]`, row-major; they are stacked by outputs, so
     /// that several layers over the same rows (Q, K and V) become one.
     ///
+    /// # Errors
+    /// `OutOfMemory` when the system refuses the memory.
+    ///
     /// # Panics
     /// When `inputs` is 0, there are no outputs, or a part is not made of whole rows.
-    pub fn pack(&self, team: &dyn ForkJoin, parts: &[&[f32]], inputs: usize) -> Packed {
+    pub fn pack(&self, team: &dyn ForkJoin, parts: &[&[f32]], inputs: usize) -> Result<Packed> {
         assert!(inputs > 0, "a dense layer has at least one input");
         for part in parts {
             assert!(
@@ -89,7 +94,8 @@ impl Kernels {
         let panels = outputs.div_ceil(columns);
         let length = inputs * columns;
         assert!(columns.is_multiple_of(16), "a panel is made of whole lines");
-        let mut lines = Box::<[Line]>::new_uninit_slice(panels * length / 16);
+        let count = panels * length / 16;
+        let mut lines = with_room::<Line>(count, "a model's weights")?;
         let values = Shared(lines.as_mut_ptr().cast::<MaybeUninit<f32>>());
         let pieces = panels.min(4 * team.lanes());
         team.run(pieces, &|_, piece| {
@@ -100,14 +106,15 @@ impl Kernels {
                 fill(panel_values, parts, inputs, panel * columns, columns);
             }
         });
-        Packed {
-            // SAFETY: every element of every panel was written by `fill`.
-            lines: unsafe { lines.assume_init() },
+        // SAFETY: there is room for `count` lines, and `fill` wrote every element of every panel.
+        unsafe { lines.set_len(count) };
+        Ok(Packed {
+            lines,
             inputs,
             outputs,
             columns,
             class: self.class,
-        }
+        })
     }
 }
 

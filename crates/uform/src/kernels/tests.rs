@@ -146,7 +146,7 @@ fn packing_keeps_every_weight_and_pads_with_zeros() {
                 .collect();
             let stacked = parts.concat();
             let parts: Vec<_> = parts.iter().map(Vec::as_slice).collect();
-            let packed = kernels.pack(&Threads(3), &parts, inputs);
+            let packed = kernels.pack(&Threads(3), &parts, inputs).unwrap();
             assert_eq!(packed.outputs(), stacked.len() / inputs);
             assert_eq!(packed.panel(0).as_ptr().align_offset(64), 0);
             assert!(packed.bytes() >= 4 * packed.panels() * inputs * kernels.panel_columns);
@@ -167,7 +167,7 @@ fn linear_is_right_and_does_not_depend_on_the_batch() {
         for (inputs, outputs) in [(1, 1), (312, 129), (37, 64), (384, 50), (100, 1)] {
             let weights = numbers(inputs * outputs, 1);
             let bias = numbers(outputs, 2);
-            let packed = kernels.pack(&Solo, &[&weights], inputs);
+            let packed = kernels.pack(&Solo, &[&weights], inputs).unwrap();
             let most = 70;
             let rows = numbers(most * inputs, 3);
             let residual = numbers(most * outputs, 4);
@@ -220,7 +220,9 @@ fn linear_is_right_and_does_not_depend_on_the_batch() {
 fn an_absent_bias_and_residual_add_nothing() {
     for kernels in Kernels::here() {
         let (inputs, outputs) = (20, 55);
-        let packed = kernels.pack(&Solo, &[&numbers(inputs * outputs, 1)], inputs);
+        let packed = kernels
+            .pack(&Solo, &[&numbers(inputs * outputs, 1)], inputs)
+            .unwrap();
         let rows = numbers(9 * inputs, 2);
         let zeros = vec![0.0; 9 * outputs];
         let mut bare = zeros.clone();
@@ -241,7 +243,9 @@ fn an_absent_bias_and_residual_add_nothing() {
 fn a_batch_larger_than_a_block_of_rows_is_the_same() {
     for kernels in Kernels::here() {
         let (inputs, outputs, count) = (4096, 10, 61);
-        let packed = kernels.pack(&Solo, &[&numbers(inputs * outputs, 1)], inputs);
+        let packed = kernels
+            .pack(&Solo, &[&numbers(inputs * outputs, 1)], inputs)
+            .unwrap();
         let rows = numbers(count * inputs, 2);
         let run = |team: &dyn ForkJoin, rows: &[f32]| {
             let mut out = vec![f32::NAN; rows.len() / inputs * outputs];
@@ -260,7 +264,7 @@ fn a_batch_larger_than_a_block_of_rows_is_the_same() {
 
 /// What a class makes of `x`, through a layer of one input whose weight is 1.
 fn apply(kernels: &Kernels, activation: Activation, x: &[f32]) -> Vec<f32> {
-    let packed = kernels.pack(&Solo, &[&[1.0]], 1);
+    let packed = kernels.pack(&Solo, &[&[1.0]], 1).unwrap();
     let mut out = vec![f32::NAN; x.len()];
     let epilogue = Epilogue {
         activation,
@@ -581,7 +585,7 @@ fn scores_far_apart_stay_finite() {
 #[test]
 fn nothing_in_nothing_out() {
     for kernels in Kernels::here() {
-        let packed = kernels.pack(&Solo, &[&[1.0; 6]], 3);
+        let packed = kernels.pack(&Solo, &[&[1.0; 6]], 3).unwrap();
         kernels.linear(&Solo, &[], &packed, Epilogue::default(), &mut []);
         kernels.attention(&Solo, &[], &[0, 0], 4, &mut [], &mut []);
         kernels.attention(&Solo, &[], &[], 4, &mut [], &mut []);

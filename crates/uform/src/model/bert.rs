@@ -224,7 +224,7 @@ impl Embeddings {
         let hidden = config.hidden_size;
         let table = |name: &str, rows: usize| {
             let name = format!("embeddings.{name}.weight");
-            Ok::<_, crate::Error>(weights.tensor(&name, &[rows, hidden])?.into_vec())
+            weights.tensor(&name, &[rows, hidden])?.into_vec()
         };
         let mut kind = table("token_type_embeddings", config.token_types)?;
         kind.truncate(hidden);
@@ -298,7 +298,7 @@ impl LayerNorm {
     fn read(weights: &Weights, name: &str, size: usize) -> Result<Self> {
         let vector = |part: &str| {
             let tensor = weights.tensor(&format!("{name}.{part}"), &[size]);
-            tensor.map(Values::into_vec)
+            tensor.and_then(Values::into_vec)
         };
         Ok(LayerNorm {
             gain: vector("weight")?,

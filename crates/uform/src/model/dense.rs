@@ -29,7 +29,7 @@ impl Dense {
         }
         let parts: Vec<&[f32]> = matrices.iter().map(|matrix| &**matrix).collect();
         Ok(Dense {
-            weight: kernels.pack(&Solo, &parts, inputs),
+            weight: kernels.pack(&Solo, &parts, inputs)?,
             bias: Some(bias),
         })
     }
@@ -77,12 +77,12 @@ impl Head {
         let (inputs, outputs) = (settings.in_features, settings.out_features);
         let matrix = weights.tensor("linear.weight", &[outputs, inputs])?;
         let bias = match settings.bias {
-            true => Some(weights.tensor("linear.bias", &[outputs])?.into_vec()),
+            true => Some(weights.tensor("linear.bias", &[outputs])?.into_vec()?),
             false => None,
         };
         Ok(Head {
             dense: Dense {
-                weight: kernels.pack(&Solo, &[&matrix], inputs),
+                weight: kernels.pack(&Solo, &[&matrix], inputs)?,
                 bias,
             },
             activation: settings.activation,

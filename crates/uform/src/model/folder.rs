@@ -164,5 +164,9 @@ fn refused(path: &Path, error: io::Error) -> Error {
     } else {
         format!("{}: {error}", path.display())
     };
-    Error::new(Status::Io, message).because(error)
+    let status = match error.kind() {
+        io::ErrorKind::OutOfMemory => Status::OutOfMemory,
+        _ => Status::Io,
+    };
+    Error::new(status, message).because(error)
 }

@@ -12,6 +12,7 @@ use super::{
     tokenizer_file::TokenizerFile,
 };
 use crate::error::{Error, Result, Status};
+use crate::memory::reserve;
 
 const FILE: &str = "tokenizer.json";
 
@@ -141,7 +142,7 @@ impl Tokenizer {
             Some(_) => &ids[..room],
             None => ids,
         };
-        out.reserve(around + kept.len());
+        reserve(out, around + kept.len(), "a text's tokens")?;
         out.extend_from_slice(&self.before);
         out.extend_from_slice(kept);
         out.extend_from_slice(&self.after);
@@ -176,7 +177,19 @@ fn build(place: &str, canonical: &str) -> Result<PipelineTokenizer> {
         |reason: &str| Error::corrupt(format!("{place}: not a valid tokenizer: {reason}"));
     // Nothing is shared with the closure that a panic could leave half-changed.
     match catch_unwind(AssertUnwindSafe(|| tokenizers::from_json(canonical))) {
-        Ok(built) => built.map_err(|error| not_valid(&error.to_string()).because(error)),
+        Ok(built) => built.map_err(|error| {
+            let reason = error.to_string();
+            // The crate's words for what it was compiled without, or never knew.
+            if reason.contains("feature") {
+                return Error::unsupported(format!(
+                    "{place}: uses a part that is not supported; supported are WordPiece, BPE, \
+                     Unigram and WordLevel models, without regular expressions (its reader \
+                     says: {reason})"
+                ))
+                .because(error);
+            }
+            not_valid(&reason).because(error)
+        }),
         Err(_) => Err(not_valid("building it failed")),
     }
 }

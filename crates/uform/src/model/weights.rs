@@ -22,6 +22,7 @@ use super::{
     tensors::{self, Entries, Tensor},
 };
 use crate::error::{Error, Result, Status};
+use crate::memory::with_room;
 
 /// The name of weights in one file.
 const SINGLE: &str = "model.safetensors";
@@ -66,8 +67,18 @@ pub struct Values<'a> {
 
 impl Values<'_> {
     /// The values in memory of their own.
-    pub fn into_vec(mut self) -> Vec<f32> {
-        mem::take(&mut self.values).into_owned()
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the system refuses that memory.
+    pub fn into_vec(mut self) -> Result<Vec<f32>> {
+        match mem::take(&mut self.values) {
+            Cow::Owned(values) => Ok(values),
+            Cow::Borrowed(values) => {
+                let mut copy = with_room(values.len(), "a model's weights")?;
+                copy.extend_from_slice(values);
+                Ok(copy)
+            }
+        }
     }
 }
 

@@ -1,0 +1,62 @@
+//! Large vectors, whose memory may be refused.
+//!
+//! Rust ends the process when an ordinary vector cannot grow. What is sized by a
+//! caller's texts or a model's weights is made here instead, and a refusal is
+//! [`OutOfMemory`](Status::OutOfMemory).
+
+use crate::error::{Error, Result, Status};
+
+/// An empty vector with room for `count` values of `what`.
+///
+/// # Errors
+/// [`OutOfMemory`](Status::OutOfMemory) naming `what` and the bytes refused.
+pub fn with_room<T>(count: usize, what: &str) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    reserve(&mut values, count, what)?;
+    Ok(values)
+}
+
+/// Room for `more` values in a vector of `what`.
+///
+/// # Errors
+/// As [`with_room`]; the vector is as it was.
+pub fn reserve<T>(values: &mut Vec<T>, more: usize, what: &str) -> Result<()> {
+    values.try_reserve(more).map_err(|error| {
+        let bytes = more.saturating_mul(size_of::<T>());
+        refused(bytes, what).because(error)
+    })
+}
+
+/// `count` zeros for `what`.
+///
+/// # Errors
+/// As [`with_room`].
+pub fn zeros(count: usize, what: &str) -> Result<Vec<f32>> {
+    let mut values = with_room(count, what)?;
+    values.resize(count, 0.0);
+    Ok(values)
+}
+
+/// The error that the system refused so many bytes for `what`.
+pub fn refused(bytes: usize, what: &str) -> Error {
+    let message = format!(
+        "the system refused {bytes} bytes for {what}: free what is not needed, or do less at a time"
+    );
+    Error::new(Status::OutOfMemory, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{with_room, zeros};
+    use crate::Status;
+
+    #[test]
+    fn what_cannot_be_had_is_an_error() {
+        assert_eq!(zeros(3, "a test").unwrap(), [0.0; 3]);
+        for count in [usize::MAX, usize::MAX / 8, 1 << 58] {
+            let error = with_room::<f32>(count, "a test").unwrap_err();
+            assert_eq!(error.status(), Status::OutOfMemory);
+            assert!(error.message().contains("a test"), "{error}");
+        }
+    }
+}
