@@ -1,0 +1,175 @@
+// What went wrong in a hard user's hands, each under the name of what happened.
+import assert from "node:assert/strict";
+import { AsyncLocalStorage } from "node:async_hooks";
+import { spawnSync } from "node:child_process";
+import { test } from "node:test";
+import { Executor, FreedError, InvalidArgumentError, Model, Status, UformError } from "uform";
+import { endless, failure, modelPath, root, turns } from "./support.mjs";
+
+const executor = Executor.forRam({ threads: 1 });
+const model = Model.loadRam(modelPath, { executor });
+test.after(() => {
+  model.free();
+  executor.free();
+});
+
+test("one signal for many calls was reported as a leak of listeners", async () => {
+  const warnings = [];
+  const listen = (warning) => warnings.push(warning.message);
+  process.on("warning", listen);
+  const { signal } = new AbortController();
+  await Promise.all(Array.from({ length: 30 }, () => model.encodeText("x", { executor, signal })));
+  await turns();
+  process.off("warning", listen);
+  assert.deepEqual(warnings, []);
+});
+
+test("one signal gives up all the calls it serves", async () => {
+  const controller = new AbortController();
+  const { signal } = controller;
+  const calls = Array.from({ length: 20 }, () => model.encodeText(endless, { executor, signal }));
+  controller.abort("enough");
+  for (const call of await Promise.allSettled(calls)) assert.equal(call.reason, "enough");
+  await executor.drainAsync();
+});
+
+test("a call with half a signal never settled", async () => {
+  const signal = { aborted: false, addEventListener() {} };
+  await assert.rejects(
+    model.encodeText("x", { executor, signal }),
+    failure(InvalidArgumentError, "signal", "an AbortSignal"),
+  );
+});
+
+test("a verb without its model killed the process although its caller caught", async () => {
+  const unhandled = [];
+  const listen = (reason) => unhandled.push(reason);
+  process.on("unhandledRejection", listen);
+  const { encodeText, encodeTextSync } = model;
+  const words = ["called without its model"];
+  await assert.rejects(encodeText("x"), failure(InvalidArgumentError, ...words));
+  await assert.rejects(
+    new Proxy(model, {}).encodeText("x"),
+    failure(InvalidArgumentError, ...words),
+  );
+  assert.throws(() => encodeTextSync("x"), failure(InvalidArgumentError, ...words));
+  await turns();
+  process.off("unhandledRejection", listen);
+  assert.deepEqual(unhandled, []);
+});
+
+test("a disposal accepted calls and blocked on them", async () => {
+  const runner = Executor.forRam({ threads: 1 });
+  const first = model.encodeText(["a", "b"], { executor: runner });
+  const disposed = runner[Symbol.asyncDispose]();
+  await assert.rejects(model.encodeText("late", { executor: runner }), failure(FreedError));
+  assert.throws(() => runner.drain(), failure(FreedError));
+  await disposed;
+  assert.equal((await first).rows, 2);
+});
+
+test("a disposal blocked on a call that was given up", async () => {
+  const own = Model.loadRam(modelPath);
+  const controller = new AbortController();
+  const call = own.encodeText(endless, { executor, signal: controller.signal });
+  await new Promise((resolve) => setTimeout(resolve, 30));
+  controller.abort();
+  await assert.rejects(call);
+  const start = performance.now();
+  let longest = 0;
+  let last = start;
+  const timer = setInterval(() => {
+    longest = Math.max(longest, performance.now() - last);
+    last = performance.now();
+  }, 1);
+  await own[Symbol.asyncDispose]();
+  clearInterval(timer);
+  assert.ok(longest < 200, `the loop stood still for ${longest} ms`);
+  await assert.rejects(own.encodeText("x"), failure(FreedError, "load it again"));
+});
+
+test("options of another kind were taken for options", async () => {
+  const { signal } = new AbortController();
+  for (const options of [new Map(), new Date(), Object(2), signal, executor, [], () => {}]) {
+    await assert.rejects(
+      model.encodeText("x", options),
+      failure(InvalidArgumentError, "an object"),
+    );
+    assert.throws(() => Executor.forRam(options), failure(InvalidArgumentError, "an object"));
+  }
+  assert.throws(
+    () => model.encodeTextSync("x", executor),
+    failure(InvalidArgumentError, "{ executor }"),
+  );
+  assert.throws(() => Executor.forRam({ [Symbol("threads")]: 2 }), failure(InvalidArgumentError));
+  const bare = Object.assign(Object.create(null), { threads: 1 });
+  Executor.forRam(bare).free();
+});
+
+test("a forged executor ran its calls on another one", async () => {
+  const forged = Object.create(Executor.prototype);
+  assert.throws(
+    () => model.encodeTextSync("x", { executor: forged }),
+    failure(InvalidArgumentError),
+  );
+  assert.throws(() => (executor.compiled = null), TypeError);
+});
+
+test("the nearest option was another word altogether", () => {
+  assert.throws(
+    () => Executor.forRam({ thread: 2 }),
+    failure(InvalidArgumentError, "nearest valid one is `threads`"),
+  );
+  assert.throws(
+    () => model.encodeTextSync("x", { onProgress() {} }),
+    failure(InvalidArgumentError, "encodeText takes it"),
+  );
+  assert.throws(
+    () => Executor.forRam({ memoryDomains: [0] }),
+    (error) => !error.message.includes("nearest") && error.message.includes("memoryDomains"),
+  );
+});
+
+test("the last report of progress lost its caller's context", async () => {
+  const storage = new AsyncLocalStorage();
+  const seen = [];
+  await storage.run("mine", () =>
+    model.encodeText("x", { executor, onProgress: () => seen.push(storage.getStore()) }),
+  );
+  assert.deepEqual(seen, ["mine"]);
+});
+
+test("an asynchronous listener's failure went unhandled", async () => {
+  const onProgress = async () => {
+    throw new Error("on purpose");
+  };
+  await assert.rejects(model.encodeText("x", { executor, onProgress }), { message: "on purpose" });
+});
+
+test("an error of an unknown status could not be made", () => {
+  assert.equal(new UformError(99, "x").code, "UFORM_INTERNAL");
+  assert.equal(new UformError(Status.Io, "x").code, "UFORM_IO");
+});
+
+test("memory refused for vectors ended the process", () => {
+  const script = `
+    const { Executor, Model, OutOfMemoryError } = require("uform");
+    const model = Model.loadRam(${JSON.stringify(modelPath)});
+    const texts = Array(2_000_000).fill("");
+    try {
+      model.encodeTextSync(texts);
+    } catch (error) {
+      console.log(error instanceof OutOfMemoryError, error.message);
+    }
+    model.encodeText(texts).catch((error) => {
+      console.log(error.code, model.encodeTextSync("x").rows);
+    });
+  `;
+  const command = `ulimit -v 2500000; exec "$0" -e "$1"`;
+  const { status, stdout, stderr } = spawnSync("bash", ["-c", command, process.execPath, script], {
+    cwd: root,
+    encoding: "utf8",
+  });
+  assert.deepEqual({ status, stderr }, { status: 0, stderr: "" });
+  assert.match(stdout, /^true .*3072000000 bytes.*\nUFORM_OUT_OF_MEMORY 1\n$/s);
+});
