@@ -11,6 +11,9 @@
 //! ```
 //!
 //! - One call holds at a time; queued calls come to hold in ticket order.
+//! - A queued call may [`join`](Order::join) the one that holds, if it is the next
+//!   in the queue and no drain waits between the two. They hold as one and are
+//!   released as one; each still counts for itself.
 //! - An immediate call is refused while any call holds or is queued, and a deferred
 //!   one while an immediate call holds: the two never wait for each other.
 //! - A *settling* call no longer holds, but its outcome is still being handed over.
@@ -65,12 +68,6 @@ impl From<Refusal> for Error {
     }
 }
 
-/// The call that holds.
-enum Holder {
-    Immediate(Ticket),
-    Deferred(Ticket),
-}
-
 /// Someone who waits for the tickets below `before`.
 struct Drain<D> {
     before: Ticket,
@@ -82,7 +79,10 @@ struct Drain<D> {
 pub(super) struct Order<C, D> {
     limit: usize,
     next_ticket: Ticket,
-    holder: Option<Holder>,
+    /// The calls that hold, ascending: none, one, or neighbours that joined it.
+    holding: Vec<Ticket>,
+    /// Whether the call that holds is an immediate one.
+    immediate: bool,
     queue: VecDeque<(Ticket, C)>,
     settling: Vec<Ticket>,
     drains: VecDeque<Drain<D>>,
@@ -95,7 +95,8 @@ impl<C, D> Order<C, D> {
         Order {
             limit,
             next_ticket: 0,
-            holder: None,
+            holding: Vec::new(),
+            immediate: false,
             queue: VecDeque::new(),
             settling: Vec::new(),
             drains: VecDeque::new(),
@@ -107,11 +108,12 @@ impl<C, D> Order<C, D> {
     pub(super) fn immediate(&mut self) -> Result<Ticket, Refusal> {
         if self.closed {
             Err(Refusal::Freed)
-        } else if self.holder.is_some() || !self.queue.is_empty() {
+        } else if !self.holding.is_empty() || !self.queue.is_empty() {
             Err(Refusal::Contended)
         } else {
             let ticket = self.ticket();
-            self.holder = Some(Holder::Immediate(ticket));
+            self.holding.push(ticket);
+            self.immediate = true;
             Ok(ticket)
         }
     }
@@ -120,7 +122,7 @@ impl<C, D> Order<C, D> {
     pub(super) fn deferred(&mut self, call: C) -> Result<Ticket, (Refusal, C)> {
         if self.closed {
             Err((Refusal::Freed, call))
-        } else if matches!(self.holder, Some(Holder::Immediate(_))) {
+        } else if self.immediate {
             Err((Refusal::Contended, call))
         } else if self.outstanding() >= self.limit {
             Err((Refusal::Limit(self.limit), call))
@@ -133,11 +135,33 @@ impl<C, D> Order<C, D> {
 
     /// The queued call whose turn it is; it holds until [`release`](Self::release).
     pub(super) fn next(&mut self) -> Option<(Ticket, C)> {
-        if self.holder.is_some() {
+        if !self.holding.is_empty() {
             return None;
         }
+        self.start_first()
+    }
+
+    /// The call queued right behind those that hold, if it `may` hold with them.
+    /// A drain between them keeps it: who drains waits for none that came after.
+    pub(super) fn join(&mut self, may: impl FnOnce(&C) -> bool) -> Option<(Ticket, C)> {
+        let last = *self.holding.last()?;
+        let (ticket, call) = self.queue.front()?;
+        let between = last + 1..=*ticket;
+        if self
+            .drains
+            .iter()
+            .any(|drain| between.contains(&drain.before))
+            || !may(call)
+        {
+            return None;
+        }
+        self.start_first()
+    }
+
+    /// Takes the first call out of the queue to hold.
+    fn start_first(&mut self) -> Option<(Ticket, C)> {
         let (ticket, call) = self.queue.pop_front()?;
-        self.holder = Some(Holder::Deferred(ticket));
+        self.holding.push(ticket);
         Some((ticket, call))
     }
 
@@ -159,11 +183,10 @@ impl<C, D> Order<C, D> {
         Some((ticket, self.withdraw(ticket)?))
     }
 
-    /// The call that holds no longer does; it is settling.
+    /// The calls that hold no longer do; they are settling.
     pub(super) fn release(&mut self) {
-        if let Some(Holder::Immediate(ticket) | Holder::Deferred(ticket)) = self.holder.take() {
-            self.settling.push(ticket);
-        }
+        self.settling.append(&mut self.holding);
+        self.immediate = false;
     }
 
     /// The call's outcome was handed over.
@@ -212,7 +235,12 @@ impl<C, D> Order<C, D> {
 
     /// Deferred calls queued or running.
     pub(super) fn outstanding(&self) -> usize {
-        self.queue.len() + usize::from(matches!(self.holder, Some(Holder::Deferred(_))))
+        let running = if self.immediate {
+            0
+        } else {
+            self.holding.len()
+        };
+        self.queue.len() + running
     }
 
     fn ticket(&mut self) -> Ticket {
@@ -231,10 +259,7 @@ impl<C, D> Order<C, D> {
 
     /// The oldest ticket that is not over.
     fn oldest(&self) -> Option<Ticket> {
-        let holding = match self.holder {
-            Some(Holder::Immediate(ticket) | Holder::Deferred(ticket)) => Some(ticket),
-            None => None,
-        };
+        let holding = self.holding.first().copied();
         let queued = self.queue.front().map(|(ticket, _)| *ticket);
         let settling = self.settling.iter().copied().min();
         holding.into_iter().chain(queued).chain(settling).min()
@@ -255,6 +280,8 @@ mod tests {
         Deferred(&'static str, Result<Ticket, Refusal>),
         /// The next call, by name.
         Next(Option<&'static str>),
+        /// The call that joins, by name, when only these may.
+        Join(&'static [&'static str], Option<&'static str>),
         Withdraw(Ticket, Option<&'static str>),
         Release,
         Settled(Ticket),
@@ -283,6 +310,10 @@ mod tests {
                 }
                 Next(wanted) => {
                     assert_eq!(order.next().map(|(_, call)| call), *wanted, "{step_name}");
+                }
+                Join(may, wanted) => {
+                    let joined = order.join(|call| may.contains(call));
+                    assert_eq!(joined.map(|(_, call)| call), *wanted, "{step_name}");
                 }
                 Withdraw(ticket, wanted) => {
                     assert_eq!(order.withdraw(*ticket), *wanted, "{step_name}");
@@ -377,6 +408,76 @@ mod tests {
                     Deferred("c", Ok(2)),
                     Release,
                     Next(Some("c")),
+                ],
+            ),
+            (
+                "only the neighbour in the queue joins, and only while somebody holds",
+                9,
+                &[
+                    Deferred("a", Ok(0)),
+                    Deferred("b", Ok(1)),
+                    Deferred("c", Ok(2)),
+                    Deferred("d", Ok(3)),
+                    Deferred("e", Ok(4)),
+                    Join(&["a", "b", "c"], None),
+                    Next(Some("a")),
+                    Withdraw(1, Some("b")),
+                    Join(&["b", "c", "e"], Some("c")),
+                    Join(&["b", "c", "e"], None),
+                    Next(None),
+                    Release,
+                    Join(&["d"], None),
+                    Next(Some("d")),
+                    Join(&["e"], Some("e")),
+                    Join(&["e"], None),
+                ],
+            ),
+            (
+                "calls that hold as one count, and are waited for, one by one",
+                3,
+                &[
+                    Deferred("a", Ok(0)),
+                    Deferred("b", Ok(1)),
+                    Deferred("c", Ok(2)),
+                    Next(Some("a")),
+                    Join(&["b", "c"], Some("b")),
+                    Join(&["b", "c"], Some("c")),
+                    Outstanding(3),
+                    Deferred("d", Err(Limit(3))),
+                    Immediate(Err(Contended)),
+                    Withdraw(1, None),
+                    Drain("drain", Ok(())),
+                    Release,
+                    Outstanding(0),
+                    Settled(0),
+                    Settled(1),
+                    Drained(None),
+                    Immediate(Ok(3)),
+                    Settled(2),
+                    Drained(Some("drain")),
+                ],
+            ),
+            (
+                "nobody joins across a drain, or joins an immediate call",
+                9,
+                &[
+                    Deferred("a", Ok(0)),
+                    Deferred("b", Ok(1)),
+                    Drain("drain", Ok(())),
+                    Deferred("c", Ok(2)),
+                    Next(Some("a")),
+                    Join(&["b", "c"], Some("b")),
+                    Join(&["b", "c"], None),
+                    Release,
+                    Settled(0),
+                    Settled(1),
+                    Drained(Some("drain")),
+                    Next(Some("c")),
+                    Release,
+                    Settled(2),
+                    Immediate(Ok(3)),
+                    Deferred("d", Err(Contended)),
+                    Join(&["d"], None),
                 ],
             ),
             (
