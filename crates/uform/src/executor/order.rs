@@ -566,14 +566,16 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: one holder, ascending tickets, the
-        /// limit kept, and a drain over exactly when all before it are.
+        /// Whatever happens in whatever order: one holder and its neighbours, ascending
+        /// tickets, the limit kept, and a drain over exactly when all before it are.
         #[test]
-        fn the_rule_holds(moves in prop::collection::vec((0..8u8, 0..40u64), 1..120)) {
+        fn the_rule_holds(moves in prop::collection::vec((0..9u8, 0..40u64), 1..120)) {
             const LIMIT: usize = 4;
             let mut order: Order<(), u64> = Order::new(LIMIT);
             // What the model knows of each ticket that is not over.
             let mut open: BTreeMap<Ticket, &str> = BTreeMap::new();
+            // Every drain there was.
+            let mut drains: Vec<Ticket> = Vec::new();
             let (mut given, mut started) = (0, None);
             for (what, which) in moves {
                 let holding = open.iter().find(|(_, state)| state.ends_with("holding"));
@@ -589,7 +591,7 @@ mod tests {
                         }
                     }
                     1 | 2 => {
-                        let running = usize::from(holding.is_some());
+                        let running = open.values().filter(|state| state.ends_with("holding")).count();
                         let wanted = match holding {
                             Some((_, "immediate holding")) => Err(Contended),
                             _ if queued + running >= LIMIT => Err(Limit(LIMIT)),
@@ -619,8 +621,8 @@ mod tests {
                     }
                     5 => {
                         order.release();
-                        if let Some((ticket, _)) = holding {
-                            open.insert(ticket, "settling");
+                        for state in open.values_mut().filter(|state| state.ends_with("holding")) {
+                            *state = "settling";
                         }
                     }
                     6 => {
@@ -629,7 +631,23 @@ mod tests {
                             open.remove(&which);
                         }
                     }
-                    _ => prop_assert!(order.drain(Mood::Parked, given).is_ok()),
+                    7 => {
+                        let first = open.iter().find(|(_, state)| **state == "queued").map(|(ticket, _)| *ticket);
+                        let apart = |before: &u64| Some(*before) > started && first.is_some_and(|first| *before <= first);
+                        let wanted = match holding {
+                            Some((_, "deferred holding")) if which > 0 && !drains.iter().any(apart) => first,
+                            _ => None,
+                        };
+                        prop_assert_eq!(order.join(|()| which > 0).map(|(ticket, ())| ticket), wanted);
+                        if let Some(ticket) = wanted {
+                            open.insert(ticket, "deferred holding");
+                            started = wanted;
+                        }
+                    }
+                    _ => {
+                        prop_assert!(order.drain(Mood::Parked, given).is_ok());
+                        drains.push(given);
+                    }
                 }
                 while let Some((_, before)) = order.drained() {
                     prop_assert!(open.keys().all(|ticket| *ticket >= before));
