@@ -456,6 +456,9 @@ fn ask(
     told
 }
 
+/// Two calls, what is submitted between them, and whether they are one run.
+type Neighbours = (&'static str, Ask, fn(&Executor), Ask, bool);
+
 #[test]
 fn equal_short_calls_join_and_no_others() {
     let models = [tiny_model(|_| {}), tiny_model(|_| {})];
@@ -476,19 +479,19 @@ fn equal_short_calls_join_and_no_others() {
         executor.deferred(Arc::new(Control::new()), |_| Ok(()), |_: Result<()>| {});
     };
     let drain = |executor: &Executor| executor.drain_deferred(Mood::Parked, |_| {});
-    let table: &[(&str, Ask, fn(&Executor), Ask, bool)] = &[
+    let table: &[Neighbours] = &[
         ("equal", plain(), nothing, plain(), true),
         ("empty", empty.clone(), nothing, plain(), true),
         ("empty second", plain(), nothing, empty, true),
-        ("short", long(1500), nothing, long(400), true),
-        ("too long", long(1500), nothing, long(600), false),
+        ("short", long(900), nothing, long(100), true),
+        ("too long", long(900), nothing, long(200), false),
         ("far too long", long(5000), nothing, plain(), false),
-        ("a prompt", prompted(500), nothing, prompted(500), true),
+        ("a prompt", prompted(450), nothing, prompted(450), true),
         (
             "a long prompt",
-            prompted(1200),
+            prompted(600),
             nothing,
-            prompted(1200),
+            prompted(600),
             false,
         ),
         ("another model", plain(), nothing, other_model, false),

@@ -84,7 +84,8 @@ pub(super) struct Order<C, D> {
     /// Whether the call that holds is an immediate one.
     immediate: bool,
     queue: VecDeque<(Ticket, C)>,
-    settling: Vec<Ticket>,
+    /// Mostly told in the order they were released.
+    settling: VecDeque<Ticket>,
     drains: VecDeque<Drain<D>>,
     closed: bool,
 }
@@ -98,7 +99,7 @@ impl<C, D> Order<C, D> {
             holding: Vec::new(),
             immediate: false,
             queue: VecDeque::new(),
-            settling: Vec::new(),
+            settling: VecDeque::new(),
             drains: VecDeque::new(),
             closed: false,
         }
@@ -172,7 +173,7 @@ impl<C, D> Order<C, D> {
             .binary_search_by_key(&ticket, |(queued, _)| *queued)
             .ok()?;
         let (_, call) = self.queue.remove(place)?;
-        self.settling.push(ticket);
+        self.settling.push_back(ticket);
         Some(call)
     }
 
@@ -185,13 +186,15 @@ impl<C, D> Order<C, D> {
 
     /// The calls that hold no longer do; they are settling.
     pub(super) fn release(&mut self) {
-        self.settling.append(&mut self.holding);
+        self.settling.extend(self.holding.drain(..));
         self.immediate = false;
     }
 
     /// The call's outcome was handed over.
     pub(super) fn settled(&mut self, ticket: Ticket) {
-        self.settling.retain(|settling| *settling != ticket);
+        if let Some(place) = self.settling.iter().position(|other| *other == ticket) {
+            self.settling.remove(place);
+        }
     }
 
     /// Lines up a drain behind every call so far, or gives its waiter back.

@@ -10,10 +10,12 @@ use crate::Result;
 use crate::executor::{Arena, Share, Work};
 use crate::kernels::ForkJoin;
 
-/// Bytes of text a lane gets of calls that run together; a longer call runs alone. It has
-/// to be enough to keep a lane busy, about two blocks of a plan, and no more:
-/// the first of the calls is answered when the last is computed.
-const BYTES_A_LANE: usize = 2048;
+/// Bytes of text a lane gets of calls that run together; a longer call runs alone. They
+/// are about one block of a [`Plan`](super::plan::Plan): enough to keep a lane busy, and no
+/// more, since the first of the calls is answered when the last is computed. Measured with
+/// MiniLM and texts of 30 bytes, one a call: 256 bytes reach 84 % of the speed of one large
+/// call, 512 reach 91 %, 1024 reach 95 to 98 %, and so do 4096.
+const BYTES_A_LANE: usize = 1024;
 
 /// What a text counts beyond its own bytes: its special tokens, some four bytes each.
 const BYTES_A_TEXT: usize = 8;
