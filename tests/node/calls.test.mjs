@@ -2,7 +2,15 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { after, afterEach, beforeEach, test } from "node:test";
-import { ContendedError, DeferredLimitError, Executor, FreedError, Model, Mood } from "uform";
+import {
+  ContendedError,
+  DeferredLimitError,
+  Executor,
+  FreedError,
+  InvalidArgumentError,
+  Model,
+  Mood,
+} from "uform";
 import { endless, failure, modelPath, turns } from "./support.mjs";
 
 const model = Model.loadRam(modelPath);
@@ -28,6 +36,44 @@ test("deferred calls end in the order of their submission", async () => {
   );
   await Promise.all(calls);
   assert.deepEqual(order, [...calls.keys()]);
+});
+
+test("a thousand calls of one text get what one call of a thousand texts gets", async () => {
+  const texts = Array.from({ length: 1000 }, (_, index) => `text number ${index} of a thousand`);
+  const timed = async (work) => {
+    const start = performance.now();
+    return [await work(), performance.now() - start];
+  };
+  const [one, oneTook] = await timed(() => model.encodeText(texts, { executor }));
+  const [many, manyTook] = await timed(() =>
+    Promise.all(texts.map((text) => model.encodeText(text, { executor }))),
+  );
+  for (const [index, found] of many.entries()) {
+    assert.deepEqual(found.data, one.row(index));
+    assert.deepEqual([...found.tokens, ...found.truncated], [one.tokens[index], 0]);
+  }
+  // They come close to it. Shared machines are not held to that.
+  assert.ok(manyTook < 10 * oneTook, `${manyTook} ms, and ${oneTook} ms in one call`);
+});
+
+test("calls that were computed together end on their own", async () => {
+  const { release } = occupy();
+  const controller = new AbortController();
+  const { signal } = controller;
+  const long = "word ".repeat(1000);
+  const truncate = "error";
+  const calls = Array.from({ length: 40 }, (_, index) => {
+    if (index % 10 === 3) return model.encodeText("given up", { executor, signal, truncate });
+    return model.encodeText(index % 10 === 7 ? long : `text ${index}`, { executor, truncate });
+  });
+  controller.abort();
+  const ended = Promise.allSettled(calls);
+  await release();
+  for (const [index, { value, reason }] of (await ended).entries()) {
+    if (index % 10 === 3) assert.equal(reason.name, "AbortError");
+    else if (index % 10 === 7) failure(InvalidArgumentError, "text 0 has")(reason);
+    else assert.deepEqual(value, model.encodeTextSync(`text ${index}`));
+  }
 });
 
 test("an immediate call never waits for another one", async () => {

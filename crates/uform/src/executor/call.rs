@@ -1,13 +1,15 @@
 //! One call: what its caller keeps of it, and what the queue holds of it.
 
 use std::any::Any;
+use std::iter;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Weak};
 
+use super::Core;
 use super::order::Ticket;
 use super::scratch::Arena;
 use super::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
-use super::{Core, Hold};
+use super::work::{self, Job, Work};
 use crate::kernels::ForkJoin;
 use crate::{Error, Result, Status};
 
@@ -36,7 +38,8 @@ impl Control {
 
     /// Gives up on the call. A queued one is taken out of the queue and ends
     /// [`Aborted`](Status::Aborted) before this returns; a running one is asked to
-    /// stop and ends when it next checks; for one that has ended this does nothing.
+    /// stop and ends the same way when it next checks; for one whose outcome was handed over
+    /// this does nothing.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         let place = lock(&self.place).take();
@@ -67,6 +70,11 @@ impl Control {
     pub fn report(&self, done: u64, total: u64) {
         self.total.store(total, Ordering::Relaxed);
         self.done.store(done, Ordering::Release);
+    }
+
+    /// For the running call: so many more are behind it.
+    pub fn advance(&self, more: u64) {
+        self.done.fetch_add(more, Ordering::Release);
     }
 
     /// What the call last reported, as `(done, total)`; zeros before it did.
@@ -114,8 +122,11 @@ pub(super) type Admission = std::result::Result<Ticket, Refused>;
 /// A deferred call as the queue sees it: it is run or failed, and then
 /// settled, which tells its caller.
 pub(super) trait Deferred: Send {
-    /// Computes, and keeps the outcome.
-    fn run(&mut self, team: &dyn ForkJoin, arenas: &mut [Arena]);
+    /// Whether `next` is to be run with this call and those it admitted before.
+    fn admits(&mut self, next: &dyn Deferred) -> bool;
+
+    /// Computes, together with the calls it admitted, and keeps the outcomes.
+    fn run(&mut self, admitted: &mut [Queued], team: &dyn ForkJoin, arenas: &mut [Arena]);
 
     /// Keeps an error as the outcome.
     fn fail(&mut self, error: Error);
@@ -125,66 +136,83 @@ pub(super) trait Deferred: Send {
 
     /// The flag that asks it to stop.
     fn flag(&self) -> Arc<AtomicBool>;
+
+    /// Its [`Job`], by which calls of one kind know each other.
+    fn job(&self) -> &dyn Any;
+
+    /// The same, to be run.
+    fn job_mut(&mut self) -> &mut dyn Any;
 }
 
-/// The deferred call made of two closures.
-pub(super) struct Call<W, D, R> {
-    control: Arc<Control>,
-    work: Option<W>,
+/// A call as it lies in the queue.
+pub(super) type Queued = (Ticket, Box<dyn Deferred>);
+
+/// The deferred call made of its work and the closure to be told with.
+pub(super) struct Call<W: Work, D> {
+    job: Job<W>,
     done: D,
-    outcome: Option<Result<R>>,
 }
 
-impl<W, D, R> Call<W, D, R> {
+impl<W: Work, D> Call<W, D> {
     pub(super) fn new(control: Arc<Control>, work: W, done: D) -> Self {
-        Call {
+        let job = Job {
             control,
             work: Some(work),
-            done,
             outcome: None,
-        }
+        };
+        Call { job, done }
     }
 }
 
-impl<W, D, R> Deferred for Call<W, D, R>
+impl<W, D> Deferred for Call<W, D>
 where
-    W: FnOnce(&mut Hold<'_>) -> Result<R> + Send,
-    D: FnOnce(Result<R>) + Send,
-    R: Send,
+    W: Work,
+    D: FnOnce(Result<W::Output>) + Send,
 {
-    fn run(&mut self, team: &dyn ForkJoin, arenas: &mut [Arena]) {
-        let Some(work) = self.work.take() else {
-            return;
-        };
-        let control = &*self.control;
-        self.outcome = Some(guarded(|| {
-            // It may have been cancelled after it was taken from the queue.
-            control.check()?;
-            work(&mut Hold {
-                team,
-                arenas,
-                control,
-            })
-        }));
+    fn admits(&mut self, next: &dyn Deferred) -> bool {
+        let next = next.job().downcast_ref::<Job<W>>();
+        match (&mut self.job.work, next.and_then(|next| next.work.as_ref())) {
+            (Some(own), Some(next)) => own.admits(next),
+            _ => false,
+        }
+    }
+
+    fn run(&mut self, admitted: &mut [Queued], team: &dyn ForkJoin, arenas: &mut [Arena]) {
+        let admitted = admitted.iter_mut();
+        let others = admitted.filter_map(|(_, call)| call.job_mut().downcast_mut::<Job<W>>());
+        let mut jobs: Vec<_> = iter::once(&mut self.job).chain(others).collect();
+        work::run(&mut jobs, team, arenas);
+        // Whoever is told of one call finds nothing of the others' work alive either.
+        jobs.iter_mut().for_each(|job| job.work = None);
     }
 
     fn fail(&mut self, error: Error) {
-        self.outcome = Some(Err(error));
-        drop(self.work.take());
+        self.job.outcome = Some(Err(error));
+        self.job.work = None;
     }
 
     fn settle(self: Box<Self>) {
-        let Call { done, outcome, .. } = *self;
-        done(outcome.unwrap_or_else(|| {
+        let Call { job, done } = *self;
+        let outcome = job.outcome.unwrap_or_else(|| {
             Err(Error::new(
                 Status::Internal,
                 "a deferred call ended without an outcome",
             ))
-        }));
+        });
+        // Until it is told, a call can be given up, also one that others kept waiting.
+        done(outcome.and_then(|found| job.control.check().map(|()| found)));
     }
 
     fn flag(&self) -> Arc<AtomicBool> {
-        self.control.flag()
+        self.job.control.flag()
+    }
+
+    fn job(&self) -> &dyn Any {
+        &self.job
+    }
+
+    fn job_mut(&mut self) -> &mut dyn Any {
+        &mut self.job
     }
 }
 

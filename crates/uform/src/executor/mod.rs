@@ -10,12 +10,14 @@
 //! - [`deferred`](Executor::deferred): queued, run by the executor's own
 //!   conductor, and answered through a callback. It never blocks its caller.
 //!
-//! One call holds at a time, in the order they were submitted.
+//! One call holds at a time, in the order they were submitted. Neighbouring deferred calls
+//! of one kind may hold as one and are computed as one [run](Work).
 //!
 //! | file | what it knows |
 //! | --- | --- |
 //! | `order` | the rule: who holds, who is next, who is refused; without threads |
-//! | `call` | one call: its control, its closures, its outcome |
+//! | `call` | one call: its control, its outcome, who is told |
+//! | `work` | what a deferred call computes, alone or in a run with its neighbours |
 //! | `threads` | the conductor and the workers it spawns (`turns`: where there are none) |
 //! | `team`, `gate`, `bell` | how lanes share one job, and why no wake-up is lost |
 //! | `pace`, `mood`, `futex` | how a thread waits: spinning for a while, then asleep |
@@ -45,6 +47,7 @@ mod mood;
 mod order;
 mod scratch;
 mod sync;
+mod work;
 
 #[cfg(feature = "native")]
 mod bell;
@@ -66,15 +69,18 @@ mod threads;
 pub use call::Control;
 pub use mood::Mood;
 pub use scratch::Arena;
+pub use work::{Share, Work};
 
 use std::fmt;
+use std::iter;
 use std::sync::{Arc, mpsc};
 
-use call::{Admission, Call, Deferred, guarded, tell};
+use call::{Admission, Call, Deferred, Queued, guarded, tell};
 use inside::{inside, is_inside};
 use order::{Order, Ticket};
 use sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 use threads::Threads;
+use work::Once;
 
 use crate::hardware::CpuClass;
 use crate::hardware::cores::UsableCores;
@@ -158,6 +164,18 @@ impl Executor {
         control: Arc<Control>,
         work: impl FnOnce(&mut Hold<'_>) -> Result<R> + Send + 'static,
         done: impl FnOnce(Result<R>) + Send + 'static,
+    ) {
+        self.deferred_work(control, Once::new(work), done);
+    }
+
+    /// As [`deferred`](Self::deferred), for work that may be computed in one run with that of
+    /// its neighbours in the queue. Each call is answered, cancelled and failed on its own,
+    /// in the order of submission.
+    pub fn deferred_work<W: Work>(
+        &self,
+        control: Arc<Control>,
+        work: W,
+        done: impl FnOnce(Result<W::Output>) + Send + 'static,
     ) {
         let call = Call::new(Arc::clone(&control), work, done);
         self.core().submit(&control, Box::new(call));
@@ -251,7 +269,8 @@ impl Executor {
         self.core().scratch_bytes.load(Ordering::Relaxed)
     }
 
-    /// Runs the deferred call whose turn it is, for an event loop to call; whether there was one.
+    /// Runs the deferred call whose turn it is, and the neighbours that are computed with it,
+    /// for an event loop to call; whether there was one.
     #[cfg(not(feature = "native"))]
     pub fn turn(&self) -> bool {
         self.core().turn()
@@ -263,7 +282,7 @@ impl Executor {
             cpu_class,
             state: Mutex::new(State {
                 order: Order::new(deferred_limit),
-                running: None,
+                running: Vec::new(),
             }),
             arenas: Mutex::new((0..lanes).map(|_| Arena::new()).collect()),
             scratch_bytes: AtomicUsize::new(0),
@@ -320,8 +339,8 @@ struct Core {
 /// What changes when a call is submitted, starts or ends.
 struct State {
     order: Order<Box<dyn Deferred>, Waiter>,
-    /// The flag that asks the holding call to stop.
-    running: Option<Arc<AtomicBool>>,
+    /// The flags that ask the calls that hold to stop.
+    running: Vec<Arc<AtomicBool>>,
 }
 
 impl Core {
@@ -340,7 +359,7 @@ impl Core {
         let ticket = {
             let mut state = lock(&self.state);
             let ticket = state.order.immediate()?;
-            state.running = Some(control.flag());
+            state.running.push(control.flag());
             ticket
         };
         let outcome = self.hold(|team, arenas| {
@@ -384,20 +403,32 @@ impl Core {
         Ok(ticket)
     }
 
-    /// Runs the deferred call whose turn it is; whether there was one.
+    /// Runs the deferred call whose turn it is, and the neighbours it admits;
+    /// whether there was one.
     fn turn(&self) -> bool {
-        let (ticket, mut call) = {
-            let mut state = lock(&self.state);
-            let Some((ticket, call)) = state.order.next() else {
-                return false;
-            };
-            state.running = Some(call.flag());
-            (ticket, call)
+        let Some(((ticket, mut first), mut admitted)) = self.next_run() else {
+            return false;
         };
-        self.hold(|team, arenas| call.run(team, arenas));
-        inside(self.name(), || tell(|| call.settle()));
-        self.over(ticket);
+        self.hold(|team, arenas| first.run(&mut admitted, team, arenas));
+        for (ticket, call) in iter::once((ticket, first)).chain(admitted) {
+            inside(self.name(), || tell(|| call.settle()));
+            self.over(ticket);
+        }
         true
+    }
+
+    /// Lets the next call hold, and with it those it admits of what is queued right behind it.
+    fn next_run(&self) -> Option<(Queued, Vec<Queued>)> {
+        let mut state = lock(&self.state);
+        let State { order, running } = &mut *state;
+        let mut first = order.next()?;
+        running.push(first.1.flag());
+        let mut admitted = Vec::new();
+        while let Some(call) = order.join(|next| first.1.admits(&**next)) {
+            running.push(call.1.flag());
+            admitted.push(call);
+        }
+        Some((first, admitted))
     }
 
     /// Lends what a call computes with, and takes the hold back.
@@ -411,7 +442,7 @@ impl Core {
             outcome
         };
         let mut state = lock(&self.state);
-        state.running = None;
+        state.running.clear();
         state.order.release();
         outcome
     }
@@ -487,7 +518,7 @@ impl Core {
         {
             let mut state = lock(&self.state);
             state.order.close();
-            if let Some(running) = &state.running {
+            for running in &state.running {
                 running.store(true, Ordering::Release);
             }
             while let Some(call) = state.order.withdraw_first() {

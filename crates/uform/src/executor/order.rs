@@ -11,6 +11,9 @@
 //! ```
 //!
 //! - One call holds at a time; queued calls come to hold in ticket order.
+//! - A queued call may [`join`](Order::join) the one that holds, if it is the next
+//!   in the queue and no drain waits between the two. They hold as one and are
+//!   released as one; each still counts for itself.
 //! - An immediate call is refused while any call holds or is queued, and a deferred
 //!   one while an immediate call holds: the two never wait for each other.
 //! - A *settling* call no longer holds, but its outcome is still being handed over.
@@ -65,12 +68,6 @@ impl From<Refusal> for Error {
     }
 }
 
-/// The call that holds.
-enum Holder {
-    Immediate(Ticket),
-    Deferred(Ticket),
-}
-
 /// Someone who waits for the tickets below `before`.
 struct Drain<D> {
     before: Ticket,
@@ -82,9 +79,13 @@ struct Drain<D> {
 pub(super) struct Order<C, D> {
     limit: usize,
     next_ticket: Ticket,
-    holder: Option<Holder>,
+    /// The calls that hold, ascending: none, one, or neighbours that joined it.
+    holding: Vec<Ticket>,
+    /// Whether the call that holds is an immediate one.
+    immediate: bool,
     queue: VecDeque<(Ticket, C)>,
-    settling: Vec<Ticket>,
+    /// Mostly told in the order they were released.
+    settling: VecDeque<Ticket>,
     drains: VecDeque<Drain<D>>,
     closed: bool,
 }
@@ -95,9 +96,10 @@ impl<C, D> Order<C, D> {
         Order {
             limit,
             next_ticket: 0,
-            holder: None,
+            holding: Vec::new(),
+            immediate: false,
             queue: VecDeque::new(),
-            settling: Vec::new(),
+            settling: VecDeque::new(),
             drains: VecDeque::new(),
             closed: false,
         }
@@ -107,11 +109,12 @@ impl<C, D> Order<C, D> {
     pub(super) fn immediate(&mut self) -> Result<Ticket, Refusal> {
         if self.closed {
             Err(Refusal::Freed)
-        } else if self.holder.is_some() || !self.queue.is_empty() {
+        } else if !self.holding.is_empty() || !self.queue.is_empty() {
             Err(Refusal::Contended)
         } else {
             let ticket = self.ticket();
-            self.holder = Some(Holder::Immediate(ticket));
+            self.holding.push(ticket);
+            self.immediate = true;
             Ok(ticket)
         }
     }
@@ -120,7 +123,7 @@ impl<C, D> Order<C, D> {
     pub(super) fn deferred(&mut self, call: C) -> Result<Ticket, (Refusal, C)> {
         if self.closed {
             Err((Refusal::Freed, call))
-        } else if matches!(self.holder, Some(Holder::Immediate(_))) {
+        } else if self.immediate {
             Err((Refusal::Contended, call))
         } else if self.outstanding() >= self.limit {
             Err((Refusal::Limit(self.limit), call))
@@ -133,11 +136,33 @@ impl<C, D> Order<C, D> {
 
     /// The queued call whose turn it is; it holds until [`release`](Self::release).
     pub(super) fn next(&mut self) -> Option<(Ticket, C)> {
-        if self.holder.is_some() {
+        if !self.holding.is_empty() {
             return None;
         }
+        self.start_first()
+    }
+
+    /// The call queued right behind those that hold, if it `may` hold with them.
+    /// A drain between them keeps it: who drains waits for none that came after.
+    pub(super) fn join(&mut self, may: impl FnOnce(&C) -> bool) -> Option<(Ticket, C)> {
+        let last = *self.holding.last()?;
+        let (ticket, call) = self.queue.front()?;
+        let between = last + 1..=*ticket;
+        if self
+            .drains
+            .iter()
+            .any(|drain| between.contains(&drain.before))
+            || !may(call)
+        {
+            return None;
+        }
+        self.start_first()
+    }
+
+    /// Takes the first call out of the queue to hold.
+    fn start_first(&mut self) -> Option<(Ticket, C)> {
         let (ticket, call) = self.queue.pop_front()?;
-        self.holder = Some(Holder::Deferred(ticket));
+        self.holding.push(ticket);
         Some((ticket, call))
     }
 
@@ -148,7 +173,7 @@ impl<C, D> Order<C, D> {
             .binary_search_by_key(&ticket, |(queued, _)| *queued)
             .ok()?;
         let (_, call) = self.queue.remove(place)?;
-        self.settling.push(ticket);
+        self.settling.push_back(ticket);
         Some(call)
     }
 
@@ -159,16 +184,17 @@ impl<C, D> Order<C, D> {
         Some((ticket, self.withdraw(ticket)?))
     }
 
-    /// The call that holds no longer does; it is settling.
+    /// The calls that hold no longer do; they are settling.
     pub(super) fn release(&mut self) {
-        if let Some(Holder::Immediate(ticket) | Holder::Deferred(ticket)) = self.holder.take() {
-            self.settling.push(ticket);
-        }
+        self.settling.extend(self.holding.drain(..));
+        self.immediate = false;
     }
 
     /// The call's outcome was handed over.
     pub(super) fn settled(&mut self, ticket: Ticket) {
-        self.settling.retain(|settling| *settling != ticket);
+        if let Some(place) = self.settling.iter().position(|other| *other == ticket) {
+            self.settling.remove(place);
+        }
     }
 
     /// Lines up a drain behind every call so far, or gives its waiter back.
@@ -212,7 +238,12 @@ impl<C, D> Order<C, D> {
 
     /// Deferred calls queued or running.
     pub(super) fn outstanding(&self) -> usize {
-        self.queue.len() + usize::from(matches!(self.holder, Some(Holder::Deferred(_))))
+        let running = if self.immediate {
+            0
+        } else {
+            self.holding.len()
+        };
+        self.queue.len() + running
     }
 
     fn ticket(&mut self) -> Ticket {
@@ -231,10 +262,7 @@ impl<C, D> Order<C, D> {
 
     /// The oldest ticket that is not over.
     fn oldest(&self) -> Option<Ticket> {
-        let holding = match self.holder {
-            Some(Holder::Immediate(ticket) | Holder::Deferred(ticket)) => Some(ticket),
-            None => None,
-        };
+        let holding = self.holding.first().copied();
         let queued = self.queue.front().map(|(ticket, _)| *ticket);
         let settling = self.settling.iter().copied().min();
         holding.into_iter().chain(queued).chain(settling).min()
@@ -255,6 +283,8 @@ mod tests {
         Deferred(&'static str, Result<Ticket, Refusal>),
         /// The next call, by name.
         Next(Option<&'static str>),
+        /// The call that joins, by name, when only these may.
+        Join(&'static [&'static str], Option<&'static str>),
         Withdraw(Ticket, Option<&'static str>),
         Release,
         Settled(Ticket),
@@ -283,6 +313,10 @@ mod tests {
                 }
                 Next(wanted) => {
                     assert_eq!(order.next().map(|(_, call)| call), *wanted, "{step_name}");
+                }
+                Join(may, wanted) => {
+                    let joined = order.join(|call| may.contains(call));
+                    assert_eq!(joined.map(|(_, call)| call), *wanted, "{step_name}");
                 }
                 Withdraw(ticket, wanted) => {
                     assert_eq!(order.withdraw(*ticket), *wanted, "{step_name}");
@@ -380,6 +414,76 @@ mod tests {
                 ],
             ),
             (
+                "only the neighbour in the queue joins, and only while somebody holds",
+                9,
+                &[
+                    Deferred("a", Ok(0)),
+                    Deferred("b", Ok(1)),
+                    Deferred("c", Ok(2)),
+                    Deferred("d", Ok(3)),
+                    Deferred("e", Ok(4)),
+                    Join(&["a", "b", "c"], None),
+                    Next(Some("a")),
+                    Withdraw(1, Some("b")),
+                    Join(&["b", "c", "e"], Some("c")),
+                    Join(&["b", "c", "e"], None),
+                    Next(None),
+                    Release,
+                    Join(&["d"], None),
+                    Next(Some("d")),
+                    Join(&["e"], Some("e")),
+                    Join(&["e"], None),
+                ],
+            ),
+            (
+                "calls that hold as one count, and are waited for, one by one",
+                3,
+                &[
+                    Deferred("a", Ok(0)),
+                    Deferred("b", Ok(1)),
+                    Deferred("c", Ok(2)),
+                    Next(Some("a")),
+                    Join(&["b", "c"], Some("b")),
+                    Join(&["b", "c"], Some("c")),
+                    Outstanding(3),
+                    Deferred("d", Err(Limit(3))),
+                    Immediate(Err(Contended)),
+                    Withdraw(1, None),
+                    Drain("drain", Ok(())),
+                    Release,
+                    Outstanding(0),
+                    Settled(0),
+                    Settled(1),
+                    Drained(None),
+                    Immediate(Ok(3)),
+                    Settled(2),
+                    Drained(Some("drain")),
+                ],
+            ),
+            (
+                "nobody joins across a drain, or joins an immediate call",
+                9,
+                &[
+                    Deferred("a", Ok(0)),
+                    Deferred("b", Ok(1)),
+                    Drain("drain", Ok(())),
+                    Deferred("c", Ok(2)),
+                    Next(Some("a")),
+                    Join(&["b", "c"], Some("b")),
+                    Join(&["b", "c"], None),
+                    Release,
+                    Settled(0),
+                    Settled(1),
+                    Drained(Some("drain")),
+                    Next(Some("c")),
+                    Release,
+                    Settled(2),
+                    Immediate(Ok(3)),
+                    Deferred("d", Err(Contended)),
+                    Join(&["d"], None),
+                ],
+            ),
+            (
                 "a drain waits for the calls before it, and for none after",
                 9,
                 &[
@@ -465,14 +569,16 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: one holder, ascending tickets, the
-        /// limit kept, and a drain over exactly when all before it are.
+        /// Whatever happens in whatever order: one holder and its neighbours, ascending
+        /// tickets, the limit kept, and a drain over exactly when all before it are.
         #[test]
-        fn the_rule_holds(moves in prop::collection::vec((0..8u8, 0..40u64), 1..120)) {
+        fn the_rule_holds(moves in prop::collection::vec((0..9u8, 0..40u64), 1..120)) {
             const LIMIT: usize = 4;
             let mut order: Order<(), u64> = Order::new(LIMIT);
             // What the model knows of each ticket that is not over.
             let mut open: BTreeMap<Ticket, &str> = BTreeMap::new();
+            // Every drain there was.
+            let mut drains: Vec<Ticket> = Vec::new();
             let (mut given, mut started) = (0, None);
             for (what, which) in moves {
                 let holding = open.iter().find(|(_, state)| state.ends_with("holding"));
@@ -488,7 +594,7 @@ mod tests {
                         }
                     }
                     1 | 2 => {
-                        let running = usize::from(holding.is_some());
+                        let running = open.values().filter(|state| state.ends_with("holding")).count();
                         let wanted = match holding {
                             Some((_, "immediate holding")) => Err(Contended),
                             _ if queued + running >= LIMIT => Err(Limit(LIMIT)),
@@ -518,8 +624,8 @@ mod tests {
                     }
                     5 => {
                         order.release();
-                        if let Some((ticket, _)) = holding {
-                            open.insert(ticket, "settling");
+                        for state in open.values_mut().filter(|state| state.ends_with("holding")) {
+                            *state = "settling";
                         }
                     }
                     6 => {
@@ -528,7 +634,23 @@ mod tests {
                             open.remove(&which);
                         }
                     }
-                    _ => prop_assert!(order.drain(Mood::Parked, given).is_ok()),
+                    7 => {
+                        let first = open.iter().find(|(_, state)| **state == "queued").map(|(ticket, _)| *ticket);
+                        let apart = |before: &u64| Some(*before) > started && first.is_some_and(|first| *before <= first);
+                        let wanted = match holding {
+                            Some((_, "deferred holding")) if which > 0 && !drains.iter().any(apart) => first,
+                            _ => None,
+                        };
+                        prop_assert_eq!(order.join(|()| which > 0).map(|(ticket, ())| ticket), wanted);
+                        if let Some(ticket) = wanted {
+                            open.insert(ticket, "deferred holding");
+                            started = wanted;
+                        }
+                    }
+                    _ => {
+                        prop_assert!(order.drain(Mood::Parked, given).is_ok());
+                        drains.push(given);
+                    }
                 }
                 while let Some((_, before)) = order.drained() {
                     prop_assert!(open.keys().all(|ticket| *ticket >= before));

@@ -60,7 +60,8 @@ impl Threads {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Control, Executor, Mood};
+    use super::super::{Arena, Control, Executor, Mood, Share, Work};
+    use crate::kernels::ForkJoin;
     use crate::placement::RamOptions;
     use crate::{Result, Status};
     use std::sync::{Arc, Mutex};
@@ -118,6 +119,41 @@ mod tests {
             assert_eq!(last, [(5, None), (6, Some(Status::Freed))]);
             assert!(executor.is_finished());
         }
+    }
+
+    /// Work that joins neighbours of the same number.
+    struct Alike(u32);
+
+    impl Work for Alike {
+        type Output = usize;
+
+        fn admits(&mut self, next: &Self) -> bool {
+            self.0 == next.0
+        }
+
+        fn run(
+            calls: &mut [Share<'_, Self>],
+            _team: &dyn ForkJoin,
+            _arenas: &mut [Arena],
+        ) -> Result<Vec<Result<usize>>> {
+            Ok(calls.iter().map(|_| Ok(calls.len())).collect())
+        }
+    }
+
+    #[test]
+    fn neighbours_run_in_one_turn() {
+        let executor = Executor::inline();
+        let told: Arc<Mutex<Vec<usize>>> = Arc::default();
+        for number in [1, 1, 1, 2, 1, 1] {
+            let told = Arc::clone(&told);
+            let done = move |together: Result<usize>| told.lock().unwrap().push(together.unwrap());
+            executor.deferred_work(Arc::new(Control::new()), Alike(number), done);
+        }
+        for wanted in [&[3, 3, 3][..], &[3, 3, 3, 1], &[3, 3, 3, 1, 2, 2]] {
+            assert!(executor.turn());
+            assert_eq!(*told.lock().unwrap(), wanted);
+        }
+        assert!(!executor.turn());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::config::BertConfig;
 use super::dense::Dense;
 use super::weights::{Values, Weights};
 use crate::Result;
-use crate::executor::{Arena, Control};
+use crate::executor::Arena;
 use crate::kernels::{Activation, Embedding, ForkJoin, Kernels, Norm};
 
 /// The weights of a BERT encoder, packed for one class.
@@ -85,15 +85,15 @@ impl Bert {
     /// Runs the encoder over a batch, every step shared by the lanes of `team`.
     ///
     /// Returns the last layer's output, `[tokens][hidden]`, and `spare` floats
-    /// for the caller, both in the arena's memory. Between layers it looks at
-    /// `control` and gives up when the call was cancelled.
+    /// for the caller, both in the arena's memory. Between layers it asks `check`
+    /// whether to go on, and gives up with its error.
     pub(super) fn forward<'a>(
         &self,
         team: &dyn ForkJoin,
         batch: &Batch<'_>,
         spare: usize,
         arena: &'a mut Arena,
-        control: &Control,
+        check: &dyn Fn() -> Result<()>,
     ) -> Result<(&'a [f32], &'a mut [f32])> {
         let hidden = self.config.hidden_size;
         let head_size = hidden / self.config.heads;
@@ -127,7 +127,7 @@ impl Bert {
         self.kernels
             .embed(team, batch.ids, batch.positions, tables, norm, states);
         for layer in &self.layers {
-            control.check()?;
+            check()?;
             self.attend(team, layer, batch.lengths, states, attended, wide, scratch);
             self.transform(team, layer, attended, wide, states);
         }

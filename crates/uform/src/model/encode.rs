@@ -1,7 +1,11 @@
-//! One `encode_text` call: texts to tokens, tokens to blocks, blocks to vectors.
+//! `encode_text`: texts to tokens, tokens to blocks, blocks to vectors.
+//!
+//! Several calls with equal options go through as one ragged batch. Their texts lie in it
+//! end to end, call after call, and nothing but the rows says whose a text is: no vector
+//! depends on its neighbours. A call whose text is refused leaves the batch before it is computed.
 
+use std::mem;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::bert::Batch;
 use super::embeddings::Embeddings;
@@ -13,13 +17,13 @@ use super::{EncodeOptions, Parts, Truncate};
 use crate::executor::{Arena, Control, Hold};
 use crate::kernels::fork_join::for_each;
 use crate::kernels::{ForkJoin, Solo};
-use crate::{Error, Result};
+use crate::{Error, Result, Status};
 
 /// Texts a lane tokenizes before it asks for more: enough to make asking cheap.
 const TOKENIZED_TOGETHER: usize = 16;
 
 /// [`EncodeOptions`] as resolved against the model: nothing left to look up or to refuse.
-pub(super) struct Request {
+struct Request {
     pooling: Pooling,
     normalize: bool,
     dimensions: usize,
@@ -31,7 +35,7 @@ pub(super) struct Request {
 
 impl Request {
     /// Checks a call's options against the model and fills in the model's defaults.
-    pub(super) fn resolve(options: &EncodeOptions, parts: &Parts) -> Result<Request> {
+    fn resolve(options: &EncodeOptions, parts: &Parts) -> Result<Request> {
         let settings = &parts.settings;
         let pooling = options.pooling.or(settings.pooling).ok_or_else(|| {
             Error::invalid(
@@ -46,7 +50,7 @@ impl Request {
                 "`dimensions` is {dimensions}: this model takes 1 to {full}"
             )));
         }
-        let prompt = prompt_text(options, parts)?;
+        let prompt = prompt_text(options, parts)?.to_owned();
         let skip = if settings.include_prompt || prompt.is_empty() {
             0
         } else {
@@ -64,7 +68,7 @@ impl Request {
 }
 
 /// The text that goes before each text: given, named, or the model's default.
-fn prompt_text(options: &EncodeOptions, parts: &Parts) -> Result<String> {
+pub(super) fn prompt_text<'a>(options: &'a EncodeOptions, parts: &'a Parts) -> Result<&'a str> {
     let settings = &parts.settings;
     let name = match (&options.prompt, &options.prompt_text) {
         (Some(_), Some(_)) => {
@@ -72,15 +76,15 @@ fn prompt_text(options: &EncodeOptions, parts: &Parts) -> Result<String> {
                 "`prompt` names a prompt of the model and `promptText` is one: pass one of the two",
             ));
         }
-        (None, Some(text)) => return Ok(text.clone()),
+        (None, Some(text)) => return Ok(text),
         (Some(name), None) => name,
         (None, None) => match &settings.prompts.default {
             Some(name) => name,
-            None => return Ok(String::new()),
+            None => return Ok(""),
         },
     };
     match settings.prompts.named.get(name) {
-        Some(text) => Ok(text.clone()),
+        Some(text) => Ok(text),
         None => {
             let known: Vec<_> = settings
                 .prompts
@@ -100,91 +104,200 @@ fn prompt_text(options: &EncodeOptions, parts: &Parts) -> Result<String> {
     }
 }
 
-/// The whole call, on an executor it holds.
-pub(super) fn encode(
+/// One call of a batch.
+pub(super) struct Asked<'a> {
+    pub(super) texts: &'a Texts,
+    pub(super) control: &'a Control,
+}
+
+/// One call, on an executor it holds.
+pub(super) fn encode_alone(
     parts: &Parts,
     texts: &Texts,
     options: &EncodeOptions,
     hold: &mut Hold<'_>,
 ) -> Result<Embeddings> {
-    let request = Request::resolve(options, parts)?;
-    hold.control.report(0, texts.len() as u64);
-    let tokenized = Tokenized::new(parts, texts, &request, hold)?;
-    let mut data = vec![0.0; texts.len() * request.dimensions];
-    compute(parts, &request, &tokenized, &mut data, hold)?;
-    Ok(Embeddings {
-        rows: texts.len(),
-        dimensions: request.dimensions,
-        data,
-        tokens: tokenized.tokens,
-        truncated: tokenized.truncated,
+    let control = hold.control;
+    let call = Asked { texts, control };
+    let answers = encode(parts, &[call], options, hold.team, hold.arenas)?;
+    answers.into_iter().next().unwrap_or_else(|| {
+        Err(Error::new(
+            Status::Internal,
+            "a call of a batch got no answer",
+        ))
     })
 }
 
-/// A call's texts as one ragged batch of token ids.
-struct Tokenized {
+/// Calls of equal options, on an executor they hold: an outcome a call.
+///
+/// # Errors
+/// What ends the whole batch, which is the call's own end when there is only one.
+pub(super) fn encode(
+    parts: &Parts,
+    calls: &[Asked<'_>],
+    options: &EncodeOptions,
+    team: &dyn ForkJoin,
+    arenas: &mut [Arena],
+) -> Result<Vec<Result<Embeddings>>> {
+    let request = Request::resolve(options, parts)?;
+    for call in calls {
+        call.control.report(0, call.texts.len() as u64);
+    }
+    let tokenized = Tokenized::new(parts, calls, &request, team);
+    let mut data = vec![0.0; tokenized.lengths.len() * request.dimensions];
+    compute(parts, &request, &tokenized, &mut data, team, arenas)?;
+    Ok(tokenized.answers(data, request.dimensions))
+}
+
+/// The texts of some calls as one ragged batch of token ids.
+struct Tokenized<'a> {
     ids: Vec<u32>,
     positions: Vec<u32>,
     lengths: Vec<usize>,
     tokens: Vec<u32>,
     truncated: Vec<u8>,
+    /// Where each call's texts are, or why they are not.
+    calls: Vec<Result<Rows<'a>>>,
+}
+
+/// A call's place in a batch.
+struct Rows<'a> {
+    texts: Range<usize>,
+    control: &'a Control,
 }
 
 /// Some texts' tokens, on their way into [`Tokenized`].
-struct Chunk {
+struct Chunk<'a> {
+    call: &'a Asked<'a>,
     texts: Range<usize>,
     ids: Vec<u32>,
     counts: Vec<super::tokenizer::Count>,
-    outcome: Result<()>,
+    refused: Option<Error>,
 }
 
-impl Tokenized {
-    fn new(parts: &Parts, texts: &Texts, request: &Request, hold: &mut Hold<'_>) -> Result<Self> {
-        let mut chunks: Vec<Chunk> = (0..texts.len())
-            .step_by(TOKENIZED_TOGETHER)
-            .map(|start| Chunk {
-                texts: start..texts.len().min(start + TOKENIZED_TOGETHER),
-                ids: Vec::new(),
-                counts: Vec::new(),
-                outcome: Ok(()),
-            })
-            .collect();
-        let mut joined = vec![String::new(); hold.team.lanes()];
-        for_each(hold.team, &mut joined, &mut chunks, |joined, chunk| {
-            chunk.outcome = chunk.fill(parts, texts, request, joined, hold.control);
+impl<'a> Tokenized<'a> {
+    fn new(parts: &Parts, calls: &'a [Asked<'a>], request: &Request, team: &dyn ForkJoin) -> Self {
+        let mut chunks: Vec<_> = calls.iter().flat_map(Chunk::of).collect();
+        let mut joined = vec![String::new(); team.lanes()];
+        for_each(team, &mut joined, &mut chunks, |joined, chunk| {
+            chunk.refused = chunk.fill(parts, request, joined).err();
         });
 
         let tokens = chunks.iter().map(|chunk| chunk.ids.len()).sum();
+        let texts = calls.iter().map(|call| call.texts.len()).sum();
         let mut all = Tokenized {
             ids: Vec::with_capacity(tokens),
             positions: Vec::with_capacity(tokens),
-            lengths: Vec::with_capacity(texts.len()),
-            tokens: Vec::with_capacity(texts.len()),
-            truncated: Vec::with_capacity(texts.len()),
+            lengths: Vec::with_capacity(texts),
+            tokens: Vec::with_capacity(texts),
+            truncated: Vec::with_capacity(texts),
+            calls: Vec::with_capacity(calls.len()),
         };
+        let mut rest = &mut *chunks;
+        for call in calls {
+            let (own, others) = rest.split_at_mut(chunks_of(call.texts));
+            rest = others;
+            let refused = own.iter_mut().find_map(|chunk| chunk.refused.take());
+            let rows = refused.map_or_else(|| Ok(all.append(call, own)), Err);
+            all.calls.push(rows);
+        }
+        all
+    }
+
+    /// Lays a call's texts behind those that are there.
+    fn append(&mut self, call: &Asked<'a>, chunks: &[Chunk<'_>]) -> Rows<'a> {
+        let start = self.lengths.len();
         for chunk in chunks {
-            chunk.outcome?;
-            all.ids.extend_from_slice(&chunk.ids);
-            for count in chunk.counts {
-                all.positions.extend(0..count.kept);
-                all.lengths.push(count.kept as usize);
-                all.tokens.push(count.tokens);
-                all.truncated.push(u8::from(count.truncated()));
+            self.ids.extend_from_slice(&chunk.ids);
+            for count in &chunk.counts {
+                self.positions.extend(0..count.kept);
+                self.lengths.push(count.kept as usize);
+                self.tokens.push(count.tokens);
+                self.truncated.push(u8::from(count.truncated()));
             }
         }
-        Ok(all)
+        Rows {
+            texts: start..self.lengths.len(),
+            control: call.control,
+        }
+    }
+
+    /// Says that the vectors of `texts` are computed.
+    fn advance(&self, texts: &Range<usize>) {
+        for rows in self.calls.iter().flatten() {
+            let (start, end) = (
+                rows.texts.start.max(texts.start),
+                rows.texts.end.min(texts.end),
+            );
+            if start < end {
+                rows.control.advance((end - start) as u64);
+            }
+        }
+    }
+
+    /// An error once every call that is still in the batch was given up.
+    fn check(&self) -> Result<()> {
+        let mut calls = self.calls.iter().flatten();
+        match calls.all(|rows| rows.control.is_cancelled()) {
+            true => Err(Error::aborted()),
+            false => Ok(()),
+        }
+    }
+
+    /// What each call gets of the vectors of all.
+    fn answers(mut self, mut data: Vec<f32>, dimensions: usize) -> Vec<Result<Embeddings>> {
+        // Nothing is copied for a call that is alone.
+        let alone = self.calls.len() == 1;
+        let calls = mem::take(&mut self.calls);
+        let mut answer = |rows: Rows<'_>| {
+            let texts = rows.texts;
+            let numbers = texts.start * dimensions..texts.end * dimensions;
+            Embeddings {
+                rows: texts.len(),
+                dimensions,
+                data: part(&mut data, numbers, alone),
+                tokens: part(&mut self.tokens, texts.clone(), alone),
+                truncated: part(&mut self.truncated, texts, alone),
+            }
+        };
+        calls
+            .into_iter()
+            .map(|rows| rows.map(&mut answer))
+            .collect()
     }
 }
 
-impl Chunk {
-    fn fill(
-        &mut self,
-        parts: &Parts,
-        texts: &Texts,
-        request: &Request,
-        joined: &mut String,
-        control: &Control,
-    ) -> Result<()> {
+/// The elements of a range; all there are, as they lie, when they are `whole`.
+fn part<T: Copy>(all: &mut Vec<T>, range: Range<usize>, whole: bool) -> Vec<T> {
+    if whole {
+        mem::take(all)
+    } else {
+        all[range].to_vec()
+    }
+}
+
+/// How many chunks a call's texts make.
+fn chunks_of(texts: &Texts) -> usize {
+    texts.len().div_ceil(TOKENIZED_TOGETHER)
+}
+
+impl<'a> Chunk<'a> {
+    /// A call's texts, cut into chunks yet to be filled.
+    fn of(call: &'a Asked<'a>) -> impl Iterator<Item = Chunk<'a>> {
+        (0..chunks_of(call.texts)).map(|chunk| {
+            let start = chunk * TOKENIZED_TOGETHER;
+            Chunk {
+                call,
+                texts: start..call.texts.len().min(start + TOKENIZED_TOGETHER),
+                ids: Vec::new(),
+                counts: Vec::new(),
+                refused: None,
+            }
+        })
+    }
+
+    fn fill(&mut self, parts: &Parts, request: &Request, joined: &mut String) -> Result<()> {
+        let Asked { texts, control } = self.call;
         for index in self.texts.clone() {
             control.check()?;
             let text = if request.prompt.is_empty() {
@@ -212,7 +325,7 @@ impl Chunk {
 /// Some texts that go through the layers together, and where their vectors go.
 struct Block<'a> {
     batch: Batch<'a>,
-    first: usize,
+    texts: Range<usize>,
     out: &'a mut [f32],
     outcome: Result<()>,
 }
@@ -220,28 +333,26 @@ struct Block<'a> {
 fn compute(
     parts: &Parts,
     request: &Request,
-    tokenized: &Tokenized,
+    tokenized: &Tokenized<'_>,
     data: &mut [f32],
-    hold: &mut Hold<'_>,
+    team: &dyn ForkJoin,
+    arenas: &mut [Arena],
 ) -> Result<()> {
-    let plan = Plan::new(&tokenized.lengths, hold.team.lanes());
+    let plan = Plan::new(&tokenized.lengths, team.lanes());
     let mut blocks = lay_out(&plan.blocks, tokenized, request.dimensions, data);
-    let total = tokenized.lengths.len() as u64;
-    let done = AtomicUsize::new(0);
+    let check = || tokenized.check();
     let run = |team: &dyn ForkJoin, block: &mut Block<'_>, arena: &mut Arena| {
-        block.run(parts, request, team, arena, hold.control)?;
-        let texts = block.batch.lengths.len();
-        let done = done.fetch_add(texts, Ordering::Relaxed) + texts;
-        hold.control.report(done as u64, total);
+        block.run(parts, request, team, arena, &check)?;
+        tokenized.advance(&block.texts);
         Ok(())
     };
     if plan.shared {
-        let arena = &mut hold.arenas[0];
+        let arena = &mut arenas[0];
         return blocks
             .iter_mut()
-            .try_for_each(|block| run(hold.team, block, arena));
+            .try_for_each(|block| run(team, block, arena));
     }
-    for_each(hold.team, hold.arenas, &mut blocks, |arena, block| {
+    for_each(team, arenas, &mut blocks, |arena, block| {
         block.outcome = run(&Solo, block, arena);
     });
     blocks.into_iter().try_for_each(|block| block.outcome)
@@ -250,7 +361,7 @@ fn compute(
 /// Cuts the batch and the results along the plan's blocks.
 fn lay_out<'a>(
     ranges: &[Range<usize>],
-    tokenized: &'a Tokenized,
+    tokenized: &'a Tokenized<'_>,
     dimensions: usize,
     mut data: &'a mut [f32],
 ) -> Vec<Block<'a>> {
@@ -267,7 +378,7 @@ fn lay_out<'a>(
                 positions: &tokenized.positions[start..end],
                 lengths,
             },
-            first: texts.start,
+            texts: texts.clone(),
             out,
             outcome: Ok(()),
         });
@@ -283,13 +394,11 @@ impl Block<'_> {
         request: &Request,
         team: &dyn ForkJoin,
         arena: &mut Arena,
-        control: &Control,
+        check: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        let texts = self.batch.lengths.len();
+        let texts = self.texts.len();
         let spare = texts * parts.widths();
-        let (states, spare) = parts
-            .bert
-            .forward(team, &self.batch, spare, arena, control)?;
+        let (states, spare) = parts.bert.forward(team, &self.batch, spare, arena, check)?;
         let hidden = parts.hidden();
         let (mut vectors, mut rest) = spare.split_at_mut(texts * hidden);
         let mut tokens = states;
@@ -321,7 +430,7 @@ impl Block<'_> {
             if !out.iter().all(|value| value.is_finite()) {
                 return Err(Error::corrupt(format!(
                     "the vector of text {} is not finite: the model's weights overflow f32",
-                    self.first + place
+                    self.texts.start + place
                 )));
             }
         }

@@ -9,11 +9,12 @@
 //! ([`tokenizer_file`], [`tokenizer`]). `load` reads all of it in order; what is wrong
 //! with a file is said there, by name, before anything is computed.
 //!
-//! A call goes through `encode` (texts to tokens, tokens to blocks, blocks to
-//! vectors), `plan` (which lane computes which block), `bert` (the layers),
+//! A deferred call and its neighbours of one kind (`call`), or an immediate one, go
+//! through `encode` (texts to tokens, tokens to blocks, blocks to vectors), `plan` (which lane computes which block), `bert` (the layers),
 //! `pooling`, and the optional heads in `dense`.
 
 mod bert;
+mod call;
 pub mod config;
 mod dense;
 pub mod document;
@@ -40,6 +41,7 @@ pub mod weights;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use self::bert::Bert;
+use self::call::Call;
 use self::dense::Head;
 use self::settings::Settings;
 use self::tokenizer::Tokenizer;
@@ -62,7 +64,7 @@ pub struct ModelOptions {
 }
 
 /// Options of encoding text. `None` is "what the model's files say".
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EncodeOptions {
     /// How token vectors become one vector.
     pub pooling: Option<Pooling>,
@@ -149,12 +151,13 @@ impl Model {
         self.fits(executor)?;
         let call = InFlight::new(&self.shared);
         executor.immediate(&Control::new(), |hold| {
-            encode::encode(&call.0.parts, texts, options, hold)
+            encode::encode_alone(&call.0.parts, texts, options, hold)
         })
     }
 
     /// Encodes texts as a deferred call on `executor`: returns at once, and hands the
-    /// outcome to `done`, exactly once. Errors are those of [`encode_text`](Self::encode_text),
+    /// outcome to `done`, exactly once. Short calls next to each other in the queue, on one
+    /// model with equal options, are computed together. Errors are those of [`encode_text`](Self::encode_text),
     /// `DeferredLimit`, and `Aborted` after [`Control::cancel`].
     pub fn encode_text_deferred(
         &self,
@@ -168,11 +171,8 @@ impl Model {
             return done(Err(error));
         }
         let call = InFlight::new(&self.shared);
-        executor.deferred(
-            control,
-            move |hold| encode::encode(&call.0.parts, &texts, &options, hold),
-            done,
-        );
+        let call = Call::new(call, texts, options, executor.threads());
+        executor.deferred_work(control, call, done);
     }
 
     /// Token ids of a text after any cut, special tokens included, without a prompt.

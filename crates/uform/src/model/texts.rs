@@ -33,6 +33,11 @@ impl Texts {
         self.ends.is_empty()
     }
 
+    /// Bytes of UTF-8 in all of them.
+    pub fn bytes(&self) -> usize {
+        self.joined.len()
+    }
+
     /// The text at `index`.
     ///
     /// # Panics
@@ -62,6 +67,7 @@ mod tests {
         let given = ["", "a", "", "naïve 🦀", ""];
         let texts = Texts::from_iter(given);
         assert_eq!(texts.len(), given.len());
+        assert_eq!(texts.bytes(), given.concat().len());
         for (index, text) in given.iter().enumerate() {
             assert_eq!(texts.get(index), *text);
         }
