@@ -15,7 +15,7 @@ use napi::{
 use napi_derive::napi;
 use std::{cell::RefCell, path::Path, ptr, rc::Rc, sync::Arc};
 use uform::model::{EncodeOptions as Encoding, Model, ModelOptions, Pooling, Texts, Truncate};
-use uform::{Error, Status, kernels::Precision};
+use uform::{Error, Status, kernels::Precision, memory::reserve};
 
 /// A model and what the collector was told about it.
 pub struct ModelHandle {
@@ -136,7 +136,7 @@ pub fn model_encode_text(
     texts: Unknown<'_>,
     options: EncodeOptions,
 ) -> Result<Value> {
-    let texts = read_texts(env.raw(), texts.raw()).map_err(internal)?;
+    let texts = read_texts(env.raw(), texts.raw())?;
     let found = model
         .model()?
         .encode_text(&executor.executor, &texts, &options.parse()?);
@@ -157,7 +157,7 @@ pub fn model_encode_text_deferred(
     call: &CompiledCall,
     settle: Unknown<'_>,
 ) -> Result<()> {
-    let texts = read_texts(env.raw(), texts.raw()).map_err(internal)?;
+    let texts = read_texts(env.raw(), texts.raw())?;
     let options = options.parse()?;
     let ticket = executor.environment().ticket(settle.raw())?;
     let control = Arc::clone(call);
@@ -184,16 +184,20 @@ pub fn model_free(model: &CompiledModel) {
 }
 
 /// Copies an array of strings. Ill-formed UTF-16 becomes U+FFFD.
-fn read_texts(env: sys::napi_env, array: sys::napi_value) -> napi::Result<Texts> {
+fn read_texts(env: sys::napi_env, array: sys::napi_value) -> Result<Texts> {
     let mut count = 0;
     // SAFETY: `array` is a value of the current scope.
-    check_status!(unsafe { sys::napi_get_array_length(env, array, &mut count) })?;
-    let mut texts = Texts::with_capacity(count as usize, 0);
+    check_status!(unsafe { sys::napi_get_array_length(env, array, &mut count) })
+        .map_err(internal)?;
+    let mut texts = Texts::default();
+    texts.reserve(count as usize, 0).map_err(refusal)?;
     let mut bytes = Vec::new();
     for index in 0..count {
         read_text(env, array, index, &mut bytes)?;
         // V8 writes well-formed UTF-8, so this borrows; were it not so, nothing worse than U+FFFD.
-        texts.push(&String::from_utf8_lossy(&bytes));
+        let text = String::from_utf8_lossy(&bytes);
+        texts.reserve(1, text.len()).map_err(refusal)?;
+        texts.push(&text);
     }
     Ok(texts)
 }
@@ -205,28 +209,32 @@ fn read_text(
     array: sys::napi_value,
     index: u32,
     bytes: &mut Vec<u8>,
-) -> napi::Result<()> {
+) -> Result<()> {
     let (mut scope, mut text) = (ptr::null_mut(), ptr::null_mut());
     let (mut length, mut written) = (0, 0);
+    bytes.clear();
+    let mut room = Ok(());
     // SAFETY: the scope is closed before its handles are forgotten; the second reading writes at
     // most `length` bytes and a NUL into room made for both, and `written` says how many.
     unsafe {
-        check_status!(sys::napi_open_handle_scope(env, &mut scope))?;
+        check_status!(sys::napi_open_handle_scope(env, &mut scope)).map_err(internal)?;
         let status = sys::napi_get_element(env, array, index, &mut text);
         let status = first_failure(status, || {
             sys::napi_get_value_string_utf8(env, text, ptr::null_mut(), 0, &mut length)
         });
         let status = first_failure(status, || {
-            bytes.clear();
-            bytes.reserve(length + 1);
-            let room = bytes.as_mut_ptr().cast();
-            sys::napi_get_value_string_utf8(env, text, room, length + 1, &mut written)
+            room = reserve(bytes, length + 1, "a text");
+            if room.is_err() {
+                return sys::Status::napi_ok;
+            }
+            let to = bytes.as_mut_ptr().cast();
+            sys::napi_get_value_string_utf8(env, text, to, length + 1, &mut written)
         });
         sys::napi_close_handle_scope(env, scope);
-        check_status!(status)?;
+        check_status!(status).map_err(internal)?;
         bytes.set_len(written);
     }
-    Ok(())
+    room.map_err(refusal)
 }
 
 fn first_failure(

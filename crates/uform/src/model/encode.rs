@@ -17,7 +17,11 @@ use super::{EncodeOptions, Parts, Truncate};
 use crate::executor::{Arena, Control, Hold};
 use crate::kernels::fork_join::for_each;
 use crate::kernels::{ForkJoin, Solo};
+use crate::memory::{with_room, zeros};
 use crate::{Error, Result, Status};
+
+/// What memory was refused for, in an error's words.
+const TOKENS: &str = "the tokens of a call";
 
 /// Texts a lane tokenizes before it asks for more: enough to make asking cheap.
 const TOKENIZED_TOGETHER: usize = 16;
@@ -73,7 +77,8 @@ pub(super) fn prompt_text<'a>(options: &'a EncodeOptions, parts: &'a Parts) -> R
     let name = match (&options.prompt, &options.prompt_text) {
         (Some(_), Some(_)) => {
             return Err(Error::invalid(
-                "`prompt` names a prompt of the model and `promptText` is one: pass one of the two",
+                "`prompt` and `promptText` were both given: pass the name of one of the model's \
+                 prompts, or a prompt as it is",
             ));
         }
         (None, Some(text)) => return Ok(text),
@@ -143,8 +148,14 @@ pub(super) fn encode(
     for call in calls {
         call.control.report(0, call.texts.len() as u64);
     }
-    let tokenized = Tokenized::new(parts, calls, &request, team);
-    let mut data = vec![0.0; tokenized.lengths.len() * request.dimensions];
+    // First of all: what cannot be had should not cost the tokenizing.
+    let texts = calls.iter().map(|call| call.texts.len()).sum::<usize>();
+    let mut data = zeros(
+        texts.saturating_mul(request.dimensions),
+        "the vectors of a call",
+    )?;
+    let tokenized = Tokenized::new(parts, calls, &request, team)?;
+    data.truncate(tokenized.lengths.len() * request.dimensions);
     compute(parts, &request, &tokenized, &mut data, team, arenas)?;
     Ok(tokenized.answers(data, request.dimensions))
 }
@@ -176,7 +187,12 @@ struct Chunk<'a> {
 }
 
 impl<'a> Tokenized<'a> {
-    fn new(parts: &Parts, calls: &'a [Asked<'a>], request: &Request, team: &dyn ForkJoin) -> Self {
+    fn new(
+        parts: &Parts,
+        calls: &'a [Asked<'a>],
+        request: &Request,
+        team: &dyn ForkJoin,
+    ) -> Result<Self> {
         let mut chunks: Vec<_> = calls.iter().flat_map(Chunk::of).collect();
         let mut joined = vec![String::new(); team.lanes()];
         for_each(team, &mut joined, &mut chunks, |joined, chunk| {
@@ -186,11 +202,11 @@ impl<'a> Tokenized<'a> {
         let tokens = chunks.iter().map(|chunk| chunk.ids.len()).sum();
         let texts = calls.iter().map(|call| call.texts.len()).sum();
         let mut all = Tokenized {
-            ids: Vec::with_capacity(tokens),
-            positions: Vec::with_capacity(tokens),
-            lengths: Vec::with_capacity(texts),
-            tokens: Vec::with_capacity(texts),
-            truncated: Vec::with_capacity(texts),
+            ids: with_room(tokens, TOKENS)?,
+            positions: with_room(tokens, TOKENS)?,
+            lengths: with_room(texts, TOKENS)?,
+            tokens: with_room(texts, TOKENS)?,
+            truncated: with_room(texts, TOKENS)?,
             calls: Vec::with_capacity(calls.len()),
         };
         let mut rest = &mut *chunks;
@@ -201,7 +217,7 @@ impl<'a> Tokenized<'a> {
             let rows = refused.map_or_else(|| Ok(all.append(call, own)), Err);
             all.calls.push(rows);
         }
-        all
+        Ok(all)
     }
 
     /// Lays a call's texts behind those that are there.

@@ -1,5 +1,11 @@
 //! The texts of one call, laid end to end in one buffer.
 
+use crate::Result;
+use crate::memory::{refused, reserve};
+
+/// What memory was refused for, in an error's words.
+const TEXTS: &str = "a call's texts";
+
 /// An ordered list of texts in one allocation: what a call is handed, copied
 /// once from wherever the caller keeps its strings.
 #[derive(Clone, Debug, Default)]
@@ -9,12 +15,14 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// No texts yet, with room for `texts` of them and `bytes` of UTF-8 in all.
-    pub fn with_capacity(texts: usize, bytes: usize) -> Self {
-        Texts {
-            joined: String::with_capacity(bytes),
-            ends: Vec::with_capacity(texts),
-        }
+    /// Makes room for `texts` more of them, of `bytes` of UTF-8 in all.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the system refuses it; nothing is lost.
+    pub fn reserve(&mut self, texts: usize, bytes: usize) -> Result<()> {
+        reserve(&mut self.ends, texts, TEXTS)?;
+        let reserved = self.joined.try_reserve(bytes);
+        reserved.map_err(|error| refused(bytes, TEXTS).because(error))
     }
 
     /// Appends one text.
