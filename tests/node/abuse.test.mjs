@@ -151,6 +151,18 @@ test("an error of an unknown status could not be made", () => {
   assert.equal(new UformError(Status.Io, "x").code, "UFORM_IO");
 });
 
+test("memory refused to the tokenizer ended the process", () => {
+  const script = `
+    const { Executor, Model } = require("uform");
+    const model = Model.loadRam(${JSON.stringify(modelPath)});
+    const text = "word ".repeat(4e7);
+    model.encodeText(text, { executor: Executor.forRam({ threads: 1 }) }).catch((error) => {
+      console.log(error.code, model.encodeTextSync("x").rows);
+    });
+  `;
+  assert.equal(runWithin(2_500_000, script), "UFORM_OUT_OF_MEMORY 1\n");
+});
+
 test("memory refused for vectors ended the process", () => {
   const script = `
     const { Executor, Model, OutOfMemoryError } = require("uform");
@@ -165,11 +177,19 @@ test("memory refused for vectors ended the process", () => {
       console.log(error.code, model.encodeTextSync("x").rows);
     });
   `;
-  const command = `ulimit -v 2500000; exec "$0" -e "$1"`;
+  assert.match(
+    runWithin(2_500_000, script),
+    /^true .*3072000000 bytes.*\nUFORM_OUT_OF_MEMORY 1\n$/s,
+  );
+});
+
+/** What a script prints that may use so many kilobytes of addresses, and ends well. */
+function runWithin(kilobytes, script) {
+  const command = `ulimit -v ${kilobytes}; exec "$0" -e "$1"`;
   const { status, stdout, stderr } = spawnSync("bash", ["-c", command, process.execPath, script], {
     cwd: root,
     encoding: "utf8",
   });
   assert.deepEqual({ status, stderr }, { status: 0, stderr: "" });
-  assert.match(stdout, /^true .*3072000000 bytes.*\nUFORM_OUT_OF_MEMORY 1\n$/s);
-});
+  return stdout;
+}

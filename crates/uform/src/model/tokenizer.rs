@@ -12,7 +12,7 @@ use super::{
     tokenizer_file::TokenizerFile,
 };
 use crate::error::{Error, Result, Status};
-use crate::memory::reserve;
+use crate::memory::{reserve, with_room};
 
 const FILE: &str = "tokenizer.json";
 
@@ -23,6 +23,12 @@ const FOREIGN: [&str; 4] = [
     "spiece.model",
     "tokenizer.model",
 ];
+
+/// Texts from this many bytes on are long enough for the tokenizer's own memory to matter.
+const LONG: usize = 1 << 20;
+
+/// What the tokenizer takes at most for each byte of a text: offsets, and ids as they grow.
+const BYTES_A_BYTE: usize = 32;
 
 /// A model's tokenizer; one serves any number of threads at once.
 pub struct Tokenizer {
@@ -126,8 +132,16 @@ impl Tokenizer {
     /// cut off, and the special tokens around it stay.
     ///
     /// # Errors
-    /// `CorruptModel` when the tokenizer itself fails on the text.
+    /// `CorruptModel` when the tokenizer itself fails on the text; `OutOfMemory`.
     pub fn encode(&self, text: &str, out: &mut Vec<u32>) -> Result<Count> {
+        if text.len() >= LONG {
+            // The crate ends the process when it is refused memory. So it is asked for here
+            // first, and given back at once.
+            with_room::<u8>(
+                text.len().saturating_mul(BYTES_A_BYTE),
+                "the tokens of a text",
+            )?;
+        }
         let mut ids = Vec::new();
         self.pipeline
             .encode_into(text, &self.options, &mut ids)
