@@ -6,7 +6,9 @@ use std::thread;
 
 use common::tiny::Tiny;
 use serde_json::json;
+use uform::executor::Executor;
 use uform::model::{
+    EncodeOptions, Model, ModelOptions, Pooling, Texts,
     files::{Memory, Source},
     folder::Folder,
     opened::Opened,
@@ -187,4 +189,36 @@ fn pieces_with_scores_are_a_vocabulary_too() {
     });
     assert_eq!(encode(&tokenizer, "sea seas").1, [2, 5, 5, 6, 3]);
     assert_eq!(encode(&tokenizer, "中").1, [2, 4, 1, 3]);
+}
+
+#[test]
+fn an_empty_text_without_special_tokens_is_an_ordinary_row() {
+    let mut tiny = Tiny::new();
+    tiny.set("tokenizer.json", "/post_processor", json!(null));
+    let executor = Executor::inline();
+    let source = Memory::new(tiny.files);
+    let model = Model::load_from(&source, &ModelOptions::default(), &executor).expect("sound");
+    for pooling in Pooling::ALL {
+        let options = EncodeOptions {
+            pooling: Some(pooling),
+            ..Default::default()
+        };
+        let embed = |texts: &[&str]| {
+            let texts = Texts::from_iter(texts);
+            model
+                .encode_text(&executor, &texts, &options)
+                .expect("embedded")
+        };
+        let found = embed(&["", "sea", ""]);
+        assert_eq!(found.tokens, [0, 1, 0]);
+        assert!(
+            found
+                .row(0)
+                .iter()
+                .chain(found.row(2))
+                .all(|value| *value == 0.0)
+        );
+        assert_eq!(found.row(1), embed(&["sea"]).row(0));
+        assert_eq!(embed(&[""]).data, found.row(0));
+    }
 }

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use super::encode::{Asked, encode, prompt_text};
+use super::encode::encode;
+use super::request::prompt_text;
 use super::texts::Texts;
+use super::tokenized::Asked;
 use super::{Embeddings, EncodeOptions, InFlight};
 use crate::Result;
 use crate::executor::{Arena, Share, Work};

@@ -10,12 +10,16 @@ use super::pooling_mode::Pooling;
 /// - `tokens`: `[tokens][hidden]`, the last layer's output for this text.
 /// - `skip`: how many leading tokens take no part (a prompt the model pools without).
 ///   The `cls` and `last` modes pick a token by its place and ignore it.
-/// - `out`: `[hidden]`. All zeros when every token is skipped.
+/// - `out`: `[hidden]`. All zeros when there is no token, or every one is skipped.
 pub(super) fn pool(mode: Pooling, tokens: &[f32], skip: usize, out: &mut [f32]) {
     let hidden = out.len();
     let count = tokens.len() / hidden;
     let rows = tokens.chunks_exact(hidden).enumerate().skip(skip);
     out.fill(0.0);
+    // A tokenizer without special tokens makes nothing of an empty text.
+    if tokens.is_empty() {
+        return;
+    }
     match mode {
         Pooling::Cls => out.copy_from_slice(&tokens[..hidden]),
         Pooling::Last => out.copy_from_slice(&tokens[tokens.len() - hidden..]),
@@ -105,6 +109,15 @@ mod tests {
                     "{mode:?} without {skip}: {out:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_text_without_tokens_pools_to_zeros() {
+        for mode in Pooling::ALL {
+            let mut out = [f32::NAN; 2];
+            pool(mode, &[], 0, &mut out);
+            assert_eq!(out, [0.0; 2], "{mode:?}");
         }
     }
 

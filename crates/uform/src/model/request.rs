@@ -1,0 +1,88 @@
+//! A call's options, resolved against the model.
+
+use super::pooling_mode::Pooling;
+use super::{EncodeOptions, Parts, Truncate};
+use crate::{Error, Result};
+
+/// [`EncodeOptions`] as resolved against the model: nothing left to look up or to refuse.
+pub(super) struct Request {
+    pub(super) pooling: Pooling,
+    pub(super) normalize: bool,
+    pub(super) dimensions: usize,
+    pub(super) prompt: String,
+    /// Leading tokens of each text that belong to the prompt and are not pooled.
+    pub(super) skip: usize,
+    pub(super) refuse_long: bool,
+}
+
+impl Request {
+    /// Checks a call's options against the model and fills in the model's defaults.
+    pub(super) fn resolve(options: &EncodeOptions, parts: &Parts) -> Result<Request> {
+        let settings = &parts.settings;
+        let pooling = options.pooling.or(settings.pooling).ok_or_else(|| {
+            Error::invalid(
+                "the model's files do not say how to pool its token vectors: pass `pooling` \
+                 (\"mean\", \"cls\", \"max\", \"last\", \"mean-sqrt\" or \"weighted-mean\")",
+            )
+        })?;
+        let full = parts.dimensions();
+        let dimensions = options.dimensions.unwrap_or(full);
+        if dimensions == 0 || dimensions > full {
+            return Err(Error::invalid(format!(
+                "`dimensions` is {dimensions}: this model takes 1 to {full}"
+            )));
+        }
+        let prompt = prompt_text(options, parts)?.to_owned();
+        let skip = if settings.include_prompt || prompt.is_empty() {
+            0
+        } else {
+            parts.tokenizer.prompt_tokens(&prompt)?
+        };
+        Ok(Request {
+            pooling,
+            normalize: options.normalize.unwrap_or(settings.normalize),
+            dimensions,
+            prompt,
+            skip,
+            refuse_long: options.truncate == Truncate::Refuse,
+        })
+    }
+}
+
+/// The text that goes before each text: given, named, or the model's default.
+pub(super) fn prompt_text<'a>(options: &'a EncodeOptions, parts: &'a Parts) -> Result<&'a str> {
+    let settings = &parts.settings;
+    let name = match (&options.prompt, &options.prompt_text) {
+        (Some(_), Some(_)) => {
+            return Err(Error::invalid(
+                "`prompt` and `promptText` were both given: pass the name of one of the model's \
+                 prompts, or a prompt as it is",
+            ));
+        }
+        (None, Some(text)) => return Ok(text),
+        (Some(name), None) => name,
+        (None, None) => match &settings.prompts.default {
+            Some(name) => name,
+            None => return Ok(""),
+        },
+    };
+    match settings.prompts.named.get(name) {
+        Some(text) => Ok(text),
+        None => {
+            let known: Vec<_> = settings
+                .prompts
+                .named
+                .keys()
+                .map(|name| format!("{name:?}"))
+                .collect();
+            let known = if known.is_empty() {
+                "it has none: pass `promptText`".to_owned()
+            } else {
+                format!("it has {}", known.join(", "))
+            };
+            Err(Error::invalid(format!(
+                "`prompt` is {name:?}, which is not a prompt of this model: {known}"
+            )))
+        }
+    }
+}
