@@ -11,58 +11,7 @@ use super::vector::tile::Product;
 use super::vector::{self, Simd};
 use crate::hardware::CpuClass;
 
-pub(super) static KERNELS: Kernels = Kernels {
-    class: CpuClass::IntelHaswell,
-    runs_here: || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
-    tile_rows: V8::TILE_ROWS,
-    panel_columns: V8::TILE_VECTORS * V8::LANES,
-    linear,
-    layer_norm,
-    embed,
-    attention,
-    attention_scratch: vector::attention::scratch::<V8>,
-};
-
-/// # Safety
-/// As stated at [`Kernels`].
-#[target_feature(enable = "avx2,fma")]
-unsafe fn linear(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
-    // SAFETY: handed on to the caller.
-    unsafe { vector::linear::piece::<V8>(layer, tiles, panels) }
-}
-
-/// # Safety
-/// As stated at [`Kernels`].
-#[target_feature(enable = "avx2,fma")]
-unsafe fn layer_norm(normed: &Normed<'_>, rows: Range<usize>) {
-    // SAFETY: handed on to the caller.
-    unsafe { vector::rows::layer_norm::<V8>(normed, rows) }
-}
-
-/// # Safety
-/// As stated at [`Kernels`].
-#[target_feature(enable = "avx2,fma")]
-unsafe fn embed(embedded: &Embedded<'_>, rows: Range<usize>) {
-    // SAFETY: handed on to the caller.
-    unsafe { vector::rows::embed::<V8>(embedded, rows) }
-}
-
-/// # Safety
-/// As stated at [`Kernels`].
-#[target_feature(enable = "avx2,fma")]
-unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
-    // SAFETY: handed on to the caller.
-    unsafe { vector::attention::piece::<V8>(job, piece, scratch) }
-}
-
-/// # Safety
-/// As for [`Product::run`].
-#[target_feature(enable = "avx2,fma")]
-#[inline(never)]
-unsafe fn product(product: &Product) {
-    // SAFETY: handed on to the caller.
-    unsafe { product.run::<V8>() }
-}
+vector::class!(V8, CpuClass::IntelHaswell, ["avx2", "fma"]);
 
 /// Eight lanes.
 #[derive(Clone, Copy)]

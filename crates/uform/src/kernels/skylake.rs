@@ -11,65 +11,11 @@ use super::vector::tile::Product;
 use super::vector::{self, Simd};
 use crate::hardware::CpuClass;
 
-pub(super) static KERNELS: Kernels = Kernels {
-    class: CpuClass::IntelSkylake,
-    runs_here: || {
-        is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("fma")
-    },
-    tile_rows: V16::TILE_ROWS,
-    panel_columns: V16::TILE_VECTORS * V16::LANES,
-    linear,
-    layer_norm,
-    embed,
-    attention,
-    attention_scratch: vector::attention::scratch::<V16>,
-};
-
-/// # Safety
-/// As stated at [`Kernels`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-unsafe fn linear(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
-    // SAFETY: handed on to the caller.
-    unsafe { vector::linear::piece::<V16>(layer, tiles, panels) }
-}
-
-/// # Safety
-/// As stated at [`Kernels`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-unsafe fn layer_norm(normed: &Normed<'_>, rows: Range<usize>) {
-    // SAFETY: handed on to the caller.
-    unsafe { vector::rows::layer_norm::<V16>(normed, rows) }
-}
-
-/// # Safety
-/// As stated at [`Kernels`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-unsafe fn embed(embedded: &Embedded<'_>, rows: Range<usize>) {
-    // SAFETY: handed on to the caller.
-    unsafe { vector::rows::embed::<V16>(embedded, rows) }
-}
-
-/// # Safety
-/// As stated at [`Kernels`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
-    // SAFETY: handed on to the caller.
-    unsafe { vector::attention::piece::<V16>(job, piece, scratch) }
-}
-
-/// # Safety
-/// As for [`Product::run`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-#[inline(never)]
-unsafe fn product(product: &Product) {
-    // SAFETY: handed on to the caller.
-    unsafe { product.run::<V16>() }
-}
+vector::class!(
+    V16,
+    CpuClass::IntelSkylake,
+    ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"]
+);
 
 /// Sixteen lanes.
 #[derive(Clone, Copy)]

@@ -15,6 +15,67 @@ pub(super) mod tile;
 
 use tile::Product;
 
+/// The table of a class and its entry points: the generic algorithms, compiled with the
+/// class's instructions. The features are named once, so that what is compiled and what is
+/// looked for on the machine cannot differ.
+macro_rules! class {
+    ($vector:ident, $class:expr, [$($feature:tt),+]) => {
+        pub(super) static KERNELS: Kernels = Kernels {
+            class: $class,
+            runs_here: || $(is_x86_feature_detected!($feature))&&+,
+            tile_rows: $vector::TILE_ROWS,
+            panel_columns: $vector::TILE_VECTORS * $vector::LANES,
+            linear,
+            layer_norm,
+            embed,
+            attention,
+            attention_scratch: vector::attention::scratch::<$vector>,
+        };
+
+        /// # Safety
+        /// As stated at [`Kernels`].
+        #[target_feature($(enable = $feature),+)]
+        unsafe fn linear(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
+            // SAFETY: handed on to the caller.
+            unsafe { vector::linear::piece::<$vector>(layer, tiles, panels) }
+        }
+
+        /// # Safety
+        /// As stated at [`Kernels`].
+        #[target_feature($(enable = $feature),+)]
+        unsafe fn layer_norm(normed: &Normed<'_>, rows: Range<usize>) {
+            // SAFETY: handed on to the caller.
+            unsafe { vector::rows::layer_norm::<$vector>(normed, rows) }
+        }
+
+        /// # Safety
+        /// As stated at [`Kernels`].
+        #[target_feature($(enable = $feature),+)]
+        unsafe fn embed(embedded: &Embedded<'_>, rows: Range<usize>) {
+            // SAFETY: handed on to the caller.
+            unsafe { vector::rows::embed::<$vector>(embedded, rows) }
+        }
+
+        /// # Safety
+        /// As stated at [`Kernels`].
+        #[target_feature($(enable = $feature),+)]
+        unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
+            // SAFETY: handed on to the caller.
+            unsafe { vector::attention::piece::<$vector>(job, piece, scratch) }
+        }
+
+        /// # Safety
+        /// As for [`Product::run`].
+        #[target_feature($(enable = $feature),+)]
+        #[inline(never)]
+        unsafe fn product(product: &Product) {
+            // SAFETY: handed on to the caller.
+            unsafe { product.run::<$vector>() }
+        }
+    };
+}
+pub(super) use class;
+
 /// A vector of [`Simd::LANES`] lanes of `f32`.
 ///
 /// # Safety
