@@ -1,5 +1,5 @@
 // The door of a fresh checkout: makes sure of what Rust cannot bring by itself
-// (a linker, pip, the npm packages), then hands over to `cargo xtask`.
+// (a linker, what compiles hwloc, pip, the npm packages), then hands over to `cargo xtask`.
 //
 // Usage: node crates/xtask/bootstrap.mjs <verb> [argument …]
 // As root on Debian it installs what is missing; otherwise it names the one
@@ -30,6 +30,10 @@ function missingSystemPackages() {
   // `cc --version` would not tell whether the C library's start files are there.
   const canLink = works("cc", ["-x", "c", "-", "-o", "/dev/null"], "int main(void) { return 0; }");
   if (!canLink) packages.push("gcc", "libc6-dev");
+  const tools = { make: "make", "pkg-config": "pkg-config", bzip2: "bzip2" };
+  for (const [program, name] of Object.entries(tools)) {
+    if (!works(program, ["--version"])) packages.push(name);
+  }
   if (
     verbsWithModel.includes(verb) &&
     !existsSync(model) &&

@@ -77,6 +77,25 @@ describe("the tarballs", () => {
   });
 });
 
+describe("the addon", () => {
+  test("needs nothing that a system without hwloc lacks", () => {
+    const needed = run("ldd", [join(root, "npm/linux-x64-gnu/uform.node")], root);
+    const names = needed
+      .trim()
+      .split("\n")
+      .map((line) => line.trim().split(" ")[0].split("/").at(-1));
+    const always = /^(linux-vdso|ld-linux-x86-64|libc|libm|libgcc_s|libpthread|libdl)\.so/;
+    assert.deepEqual(
+      names.filter((name) => !always.test(name)),
+      [],
+    );
+    assert.ok(
+      names.some((name) => name.startsWith("libc.so")),
+      needed,
+    );
+  });
+});
+
 describe("installed in an empty folder", () => {
   for (const program of ["esm.mjs", "cjs.cjs", "worker.mjs", "both.mjs"]) {
     test(`${program} embeds and compares`, () => {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::command::{cargo, npm_program, run};
-use crate::{Result, root, target};
+use crate::{Result, hwloc, root, target};
 
 /// Both halves; cargo and the TypeScript compiler skip what is up to date.
 pub fn all() -> Result {
@@ -13,6 +13,7 @@ pub fn all() -> Result {
 }
 
 fn addon() -> Result {
+    hwloc::make()?;
     run(cargo()
         .args([
             "build",

@@ -1,12 +1,13 @@
 //! What can be told without running anything.
 
-use crate::Result;
 use crate::command::{cargo, in_checkout, npm_program, run, works};
+use crate::{Result, hwloc};
 
 /// Formatting and the compilers' opinion, of both languages.
 pub fn lint() -> Result {
     rust_component("rustfmt", "fmt")?;
     rust_component("clippy", "clippy")?;
+    hwloc::make()?;
     run(cargo().args(["fmt", "--all", "--check"]))?;
     run(cargo().args([
         "clippy",

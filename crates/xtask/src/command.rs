@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::process::Command;
 
-use crate::{Result, root};
+use crate::{Result, hwloc, root};
 
 /// Runs to the end. The command line is shown first, so that a failure can be repeated by hand.
 pub fn run(command: &mut Command) -> Result {
@@ -44,7 +44,11 @@ pub fn cannot_start(command: &Command, error: std::io::Error) -> String {
 
 pub fn cargo() -> Command {
     // Cargo tells its children which cargo it is; another one would build everything anew.
-    in_checkout(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = in_checkout(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    if let Ok(path) = hwloc::pkg_config_path() {
+        cargo.env("PKG_CONFIG_PATH", path);
+    }
+    cargo
 }
 
 pub fn node() -> Command {

@@ -8,6 +8,7 @@
 mod build;
 mod check;
 mod command;
+mod hwloc;
 mod model;
 mod pack;
 mod tally;
@@ -23,6 +24,7 @@ const USAGE: &str = "\
 cargo xtask <verb>
 
   build               the addon (release) and the TypeScript package
+  hwloc               the static library that cargo links, into target/hwloc/
   fetch-model         all-MiniLM-L6-v2, into models/
   test [--soak]       every test; --soak repeats the patient ones many times
   lint                formatting, clippy, the TypeScript compiler
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
 fn dispatch(verb: &str, rest: &[String]) -> Result {
     match (verb, rest) {
         ("build", []) => build::all(),
+        ("hwloc", []) => hwloc::make(),
         ("fetch-model", []) => model::fetch(),
         ("test", []) => test::all(test::Depth::Short),
         ("test", [flag]) if flag == "--soak" => test::all(test::Depth::Soak),
