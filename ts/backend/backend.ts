@@ -12,6 +12,9 @@ export interface Backend {
   /** What this machine offers now: comma-separated words. */
   capabilitiesAvailable(): string;
 
+  /** The machine as the package sees it. */
+  hardwareDescribe(): HardwareDescription;
+
   /** Spawns host threads for models that reside in host memory. */
   executorForRam(config: RamConfig): CompiledExecutor;
   /** Computes immediate calls on the caller, deferred ones beside it. */
@@ -78,6 +81,54 @@ export interface CompiledModel {
 /** The backend's handle of a deferred call. */
 export interface CompiledCall {
   readonly [kind]: "call";
+}
+
+/** How many cores a process may use, and what was counted to know it. */
+export interface CoreCount {
+  /** Cores the machine has online, as its scheduler counts them. */
+  readonly online: number;
+  /** Cores in the affinity mask; `null`: not known here. */
+  readonly affinity: number | null;
+  /** Cores in the control group's cpuset; `null`: no cpuset. */
+  readonly cpuset: number | null;
+  /** Cores' worth of CPU time in the control group's quota, such as 1.5; `null`: no quota. */
+  readonly quota: number | null;
+  /** Threads that can run at once: what all of these leave. */
+  readonly usable: number;
+  /** Which of them leaves the fewest. */
+  readonly limit: "machine" | "affinity" | "cpuset" | "quota";
+}
+
+/** What this machine is, and what of it this process may use. Cores and domains go by the system's numbers. */
+export interface HardwareDescription {
+  /** The CPU's own class. */
+  readonly cpuClass: string;
+  readonly capabilitiesCompiled: string;
+  readonly capabilitiesAvailable: string;
+  /** The cores this process may run on. */
+  readonly usableCores: readonly number[];
+  readonly cores: CoreCount;
+  readonly physicalCores: number;
+  /** NUMA nodes, and the cores nearest to each. `allowed`: this process may allocate there. */
+  readonly memoryDomains: readonly {
+    readonly id: number;
+    readonly bytes: number;
+    readonly cores: readonly number[];
+    readonly allowed: boolean;
+  }[];
+  /** Caches of the second level and up, and the cores that share each. */
+  readonly caches: readonly {
+    readonly level: number;
+    readonly bytes: number;
+    readonly cores: readonly number[];
+  }[];
+  /** Devices, and the memory domains near each. */
+  readonly pciDevices: readonly {
+    readonly address: string;
+    readonly memoryDomains: readonly number[];
+  }[];
+  /** Why memory and caches could not be read; `null`: they could. */
+  readonly problem: string | null;
 }
 
 /** Where an executor's threads go. */

@@ -1,7 +1,9 @@
 //! What this binary and this machine can do.
 
+use crate::errors::{Result, internal};
+use napi::{Env, bindgen_prelude::Unknown};
 use napi_derive::napi;
-use uform::hardware::capabilities;
+use uform::hardware::{capabilities, description::HardwareDescription};
 
 /// What this binary was built with: comma-separated words.
 #[napi(catch_unwind)]
@@ -13,4 +15,11 @@ pub fn capabilities_compiled() -> String {
 #[napi(catch_unwind)]
 pub fn capabilities_available() -> String {
     capabilities::available()
+}
+
+/// The machine as the package sees it.
+#[napi(catch_unwind)]
+pub fn hardware_describe(env: &Env) -> Result<Unknown<'_>> {
+    env.to_js_value(&HardwareDescription::here())
+        .map_err(internal)
 }

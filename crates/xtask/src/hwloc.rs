@@ -160,6 +160,7 @@ fn compile(work: &Path) -> Result<PathBuf> {
     run(within("tar")
         .args(["--extract", "--strip-components=1", "--file"])
         .arg(archive))?;
+    silence(&source.join("hwloc/topology.c"))?;
     run(within("./configure")
         .args(CONFIGURE)
         .arg(format!("--prefix={}", stage.display())))?;
@@ -170,6 +171,21 @@ fn compile(work: &Path) -> Result<PathBuf> {
     }
     write_pkg_config(&source.join("hwloc.pc"), &stage.join("lib/pkgconfig"))?;
     Ok(stage)
+}
+
+/// A library prints nothing: hwloc keeps to itself what firmware got wrong, unless
+/// `HWLOC_HIDE_ERRORS` in the environment says otherwise.
+fn silence(source: &Path) -> Result {
+    const LOUD: &str = "static int hide = 1;";
+    let text = fs::read_to_string(source).map_err(|error| cannot("read", source, error))?;
+    if !text.contains(LOUD) {
+        return Err(format!(
+            "hwloc has changed: {} has no `{LOUD}`, which decides about messages on standard error",
+            source.display()
+        ));
+    }
+    fs::write(source, text.replace(LOUD, "static int hide = 2;"))
+        .map_err(|error| cannot("write", source, error))
 }
 
 /// Writes `hwloc.pc` so that it finds its neighbours wherever the folder is moved.

@@ -6,24 +6,28 @@
 
 use super::cpu::CpuClass;
 use super::features::{Feature, Features};
+use super::topology::Topology;
 
 /// What this binary was built with, comma-separated: the words of the classes
-/// with kernels of their own, then `threads` where host threads can be had.
+/// with kernels of their own, then `threads` where host threads can be had, and `numa`
+/// where they and their memory can be placed.
 pub fn compiled() -> String {
     let mut words: Vec<&str> = CpuClass::COMPILED
         .iter()
         .map(|class| class.word())
         .collect();
     push(&mut words, "threads", cfg!(feature = "native"));
+    push(&mut words, "numa", CAN_PLACE);
     words.join(",")
 }
 
+/// Whether this build places threads and memory: by Linux's system calls.
+const CAN_PLACE: bool = cfg!(all(feature = "native", target_os = "linux"));
+
 /// What this machine offers now, comma-separated: the words of the classes that run,
 /// then `amx` (tiles multiply), `vnni` (int8 dot products on x86-64), `threads`, and
-/// `numa` where memory lies on more than one node.
-///
-/// Nodes are those the system has, whether or not this process may allocate on
-/// them; they are known on Linux alone.
+/// `numa` where memory lies on more than one node, whether or not this process may
+/// allocate on all of them.
 pub fn available() -> String {
     let features = Features::here();
     let has = |feature| features.contains(feature);
@@ -33,7 +37,11 @@ pub fn available() -> String {
     push(&mut words, "amx", amx);
     push(&mut words, "vnni", vnni);
     push(&mut words, "threads", cfg!(feature = "native"));
-    push(&mut words, "numa", memory_nodes() > 1);
+    push(
+        &mut words,
+        "numa",
+        Topology::here().memory_domains.len() > 1,
+    );
     words.join(",")
 }
 
@@ -41,25 +49,6 @@ fn push<'a>(words: &mut Vec<&'a str>, word: &'a str, is_so: bool) {
     if is_so {
         words.push(word);
     }
-}
-
-/// How many nodes carry memory; 0 where the system does not say.
-fn memory_nodes() -> usize {
-    if !cfg!(all(feature = "native", target_os = "linux")) {
-        return 0;
-    }
-    std::fs::read_to_string("/sys/devices/system/node/has_memory")
-        .map_or(0, |list| count_of_list(&list))
-}
-
-/// How many numbers a kernel list such as `0-3,8` stands for; what is not a list counts nothing.
-fn count_of_list(list: &str) -> usize {
-    let count = |range: &str| -> Option<usize> {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        last.checked_sub(first)?.checked_add(1)
-    };
-    list.trim().split(',').filter_map(count).sum()
 }
 
 #[cfg(test)]
@@ -75,10 +64,10 @@ mod tests {
         } else {
             "serial"
         };
-        let threads = if cfg!(feature = "native") {
-            ",threads"
-        } else {
-            ""
+        let threads = match (cfg!(feature = "native"), cfg!(target_os = "linux")) {
+            (true, true) => ",threads,numa",
+            (true, false) => ",threads",
+            (false, _) => "",
         };
         assert_eq!(compiled(), format!("{classes}{threads}"));
     }
@@ -93,23 +82,6 @@ mod tests {
         assert_eq!(words.contains(&"threads"), cfg!(feature = "native"));
         if CpuClass::IntelSapphire.missing().is_none() {
             assert!(words.contains(&"amx") && words.contains(&"vnni"));
-        }
-    }
-
-    #[test]
-    fn lists_of_nodes_are_counted() {
-        for (list, nodes) in [
-            ("0\n", 1),
-            ("0-1\n", 2),
-            ("0-3,8\n", 5),
-            ("0,2,4-5", 4),
-            ("", 0),
-            ("\n", 0),
-            ("3-1", 0),
-            ("x", 0),
-            ("0-18446744073709551615", 0),
-        ] {
-            assert_eq!(count_of_list(list), nodes, "{list:?}");
         }
     }
 }

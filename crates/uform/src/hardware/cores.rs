@@ -19,21 +19,44 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// The cores this process may use, and what was counted to know it.
+use serde::Serialize;
+
+/// The cores this process may use, and what was read to know it. A core is what the
+/// system's scheduler numbers: with hyper-threading, one hardware thread of two.
+/// Lists are of the system's numbers, ascending.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UsableCores {
     /// Cores the machine has online.
-    pub online: usize,
+    pub online: Vec<u32>,
     /// Cores in the affinity mask of the thread that asked; `None`: not known here.
-    pub affinity: Option<usize>,
+    pub affinity: Option<Vec<u32>>,
     /// Cores in the control group's cpuset; `None`: no cpuset.
-    pub cpuset: Option<usize>,
+    pub cpuset: Option<Vec<u32>>,
     /// Cores' worth of CPU time the control group's quota allows, such as 1.5; `None`: no quota.
     pub quota: Option<f64>,
 }
 
+/// [`UsableCores`] in numbers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CoreCount {
+    /// Cores the machine has online.
+    pub online: usize,
+    /// Cores in the affinity mask; `None`: not known here.
+    pub affinity: Option<usize>,
+    /// Cores in the control group's cpuset; `None`: no cpuset.
+    pub cpuset: Option<usize>,
+    /// Cores' worth of CPU time of the control group's quota; `None`: no quota.
+    pub quota: Option<f64>,
+    /// Threads that can run at once: what all of them leave.
+    pub usable: usize,
+    /// Which of them leaves the fewest.
+    pub limit: CoreLimit,
+}
+
 /// What keeps a process from using every core of its machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum CoreLimit {
     /// Nothing does.
     Machine,
@@ -52,12 +75,11 @@ impl UsableCores {
     }
 
     /// Reads the limits from the `proc` and `sys` folders below `root`.
-    fn read(root: &Path, affinity: Option<usize>) -> UsableCores {
+    pub(crate) fn read(root: &Path, affinity: Option<Vec<u32>>) -> UsableCores {
         let online = fs::read_to_string(root.join("sys/devices/system/cpu/online"))
             .ok()
-            .and_then(|list| count_cores(&list))
-            .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
-            .unwrap_or(1);
+            .and_then(|list| cores_of_list(&list))
+            .unwrap_or_else(as_many_as_rust_says);
         let groups = Groups::read(root);
         UsableCores {
             online,
@@ -71,31 +93,56 @@ impl UsableCores {
     /// least one. A fraction of a core left by a quota is not counted: a thread on
     /// it would be stopped for the rest of every period.
     pub fn count(&self) -> usize {
-        self.placed()
-            .min(self.quota.map_or(usize::MAX, |cores| cores as usize))
-            .max(1)
+        self.within(&self.cores())
+    }
+
+    /// How many threads can run at once on some of the cores: no more than there
+    /// are, nor than the quota allows, and at least one.
+    pub fn within(&self, cores: &[u32]) -> usize {
+        let quota = self.quota.map_or(usize::MAX, |cores| cores as usize);
+        cores.len().min(quota).max(1)
+    }
+
+    /// The cores the scheduler may place the process on, ascending.
+    pub fn cores(&self) -> Vec<u32> {
+        let allowed = |core: &u32| {
+            [&self.affinity, &self.cpuset]
+                .into_iter()
+                .flatten()
+                .all(|list| list.contains(core))
+        };
+        self.online.iter().copied().filter(allowed).collect()
+    }
+
+    /// The same in numbers.
+    pub fn counted(&self) -> CoreCount {
+        CoreCount {
+            online: self.online.len(),
+            affinity: self.affinity.as_ref().map(Vec::len),
+            cpuset: self.cpuset.as_ref().map(Vec::len),
+            quota: self.quota,
+            usable: self.count(),
+            limit: self.limit(),
+        }
     }
 
     /// What [`count`](Self::count) was limited by. The affinity mask never
     /// reaches outside the cpuset, so it is named only where it is the smaller.
     pub fn limit(&self) -> CoreLimit {
-        let placed = self.placed();
+        let placed = self.cores().len();
         if self.quota.is_some_and(|cores| (cores as usize) < placed) {
             CoreLimit::Quota
-        } else if placed == self.online {
+        } else if placed == self.online.len() {
             CoreLimit::Machine
-        } else if self.cpuset == Some(placed) {
+        } else if self
+            .cpuset
+            .as_ref()
+            .is_some_and(|list| list.len() == placed)
+        {
             CoreLimit::Cpuset
         } else {
             CoreLimit::Affinity
         }
-    }
-
-    /// Cores the scheduler may place the process on.
-    fn placed(&self) -> usize {
-        self.online
-            .min(self.affinity.unwrap_or(usize::MAX))
-            .min(self.cpuset.unwrap_or(usize::MAX))
     }
 }
 
@@ -135,11 +182,11 @@ impl Groups {
     }
 
     /// Cores in the innermost cpuset.
-    fn cpuset(&self) -> Option<usize> {
+    fn cpuset(&self) -> Option<Vec<u32>> {
         let first = |folders: &[PathBuf], name: &str| {
             folders
                 .iter()
-                .find_map(|folder| count_cores(&fs::read_to_string(folder.join(name)).ok()?))
+                .find_map(|folder| cores_of_list(&fs::read_to_string(folder.join(name)).ok()?))
         };
         first(&self.unified, "cpuset.cpus.effective")
             .or_else(|| first(&self.cpuset, "cpuset.effective_cpus"))
@@ -210,43 +257,50 @@ fn mount_of<'a>(line: &'a str, controller: Option<&str>) -> Option<(&'a str, &'a
     wanted.then_some((root, point))
 }
 
-/// How many cores a list such as `0-3,8` names; `None` when it names none or is no list.
-fn count_cores(list: &str) -> Option<usize> {
-    let mut cores = 0usize;
+/// Cores are numbered below this; the kernel's own limit is lower.
+const MOST_CORES: u32 = 1 << 16;
+
+/// The cores a list such as `0-3,8` names; `None` when it names none or is no list.
+fn cores_of_list(list: &str) -> Option<Vec<u32>> {
+    let mut cores = Vec::new();
     for part in list.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-        let more = usize::try_from(last.checked_sub(first)?).ok()?;
-        cores = cores.checked_add(more)?.checked_add(1)?;
+        if first > last || last >= MOST_CORES {
+            return None;
+        }
+        cores.extend(first..=last);
     }
     Some(cores)
 }
 
+/// Where the system has no lists.
+fn as_many_as_rust_says() -> Vec<u32> {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    (0..MOST_CORES).take(count).collect()
+}
+
 /// Cores in the calling thread's affinity mask.
 #[cfg(all(feature = "native", target_os = "linux"))]
-fn affinity_of_this_thread() -> Option<usize> {
-    // SAFETY: a mask is plain bits, for which zero is a value; the call writes
-    // at most the size it is given.
-    let mask = unsafe {
-        let mut mask: libc::cpu_set_t = std::mem::zeroed();
-        (libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut mask) == 0).then_some(mask)
+fn affinity_of_this_thread() -> Option<Vec<u32>> {
+    // The kernel refuses a mask of fewer bits than it knows cores.
+    let mut mask = vec![0u64; MOST_CORES as usize / 64];
+    // SAFETY: the call writes at most the size it is given, into plain bits.
+    let written = unsafe {
+        libc::sched_getaffinity(0, size_of_val(&mask[..]), mask.as_mut_ptr().cast()) == 0
     };
-    match mask {
-        // SAFETY: counts the bits of an initialised mask.
-        Some(mask) => usize::try_from(unsafe { libc::CPU_COUNT(&mask) }).ok(),
-        // The kernel knows more cores than the mask has bits.
-        None => std::thread::available_parallelism().ok().map(usize::from),
-    }
+    let has = |core: &u32| mask[*core as usize / 64] >> (core % 64) & 1 == 1;
+    written.then(|| (0..MOST_CORES).filter(has).collect())
 }
 
 #[cfg(not(all(feature = "native", target_os = "linux")))]
-fn affinity_of_this_thread() -> Option<usize> {
+fn affinity_of_this_thread() -> Option<Vec<u32>> {
     None
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CoreLimit, UsableCores, count_cores};
+    use super::{CoreLimit, UsableCores, cores_of_list};
     use std::fs;
 
     const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
@@ -255,10 +309,12 @@ mod tests {
     /// A container's mount: its root is the container's own group.
     const V1_INSIDE: &str = "31 23 0:27 /docker/abc /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
 
+    const ALL: Option<&[u32]> = Some(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+
     struct Machine {
         name: &'static str,
         files: &'static [(&'static str, &'static str)],
-        affinity: Option<usize>,
+        affinity: Option<&'static [u32]>,
         count: usize,
         limit: CoreLimit,
     }
@@ -267,14 +323,14 @@ mod tests {
         Machine {
             name: "nothing limits",
             files: &[],
-            affinity: Some(16),
+            affinity: ALL,
             count: 16,
             limit: CoreLimit::Machine,
         },
         Machine {
             name: "affinity",
             files: &[],
-            affinity: Some(3),
+            affinity: Some(&[1, 5, 6]),
             count: 3,
             limit: CoreLimit::Affinity,
         },
@@ -286,7 +342,7 @@ mod tests {
                 ("sys/fs/cgroup/user.slice/cpu.max", "max 100000\n"),
                 ("sys/fs/cgroup/user.slice/cpuset.cpus.effective", "0-15\n"),
             ],
-            affinity: Some(16),
+            affinity: ALL,
             count: 16,
             limit: CoreLimit::Machine,
         },
@@ -298,7 +354,7 @@ mod tests {
                 ("sys/fs/cgroup/pod/app/cpu.max", "800000 100000\n"),
                 ("sys/fs/cgroup/pod/cpu.max", "250000 100000\n"),
             ],
-            affinity: Some(16),
+            affinity: ALL,
             count: 2,
             limit: CoreLimit::Quota,
         },
@@ -309,7 +365,7 @@ mod tests {
                 ("proc/self/cgroup", "0::/\n"),
                 ("sys/fs/cgroup/cpu.max", "400000 100000\n"),
             ],
-            affinity: Some(16),
+            affinity: ALL,
             count: 4,
             limit: CoreLimit::Quota,
         },
@@ -320,7 +376,7 @@ mod tests {
                 ("proc/self/cgroup", "0::/../other\n"),
                 ("sys/fs/cgroup/cpu.max", "300000 100000\n"),
             ],
-            affinity: Some(16),
+            affinity: ALL,
             count: 3,
             limit: CoreLimit::Quota,
         },
@@ -331,7 +387,7 @@ mod tests {
                 ("proc/self/cgroup", "0::/\n"),
                 ("sys/fs/cgroup/cpu.max", "50000 100000\n"),
             ],
-            affinity: Some(16),
+            affinity: ALL,
             count: 1,
             limit: CoreLimit::Quota,
         },
@@ -342,7 +398,7 @@ mod tests {
                 ("proc/self/cgroup", "0::/a/b\n"),
                 ("sys/fs/cgroup/a/cpuset.cpus.effective", "2-3,7\n"),
             ],
-            affinity: Some(3),
+            affinity: Some(&[2, 3, 7]),
             count: 3,
             limit: CoreLimit::Cpuset,
         },
@@ -358,7 +414,7 @@ mod tests {
                 ),
                 ("sys/fs/cgroup/cpuset/cpuset.effective_cpus", "0-15\n"),
             ],
-            affinity: Some(16),
+            affinity: ALL,
             count: 3,
             limit: CoreLimit::Quota,
         },
@@ -383,7 +439,7 @@ mod tests {
                 ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n"),
                 ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
             ],
-            affinity: Some(16),
+            affinity: ALL,
             count: 2,
             limit: CoreLimit::Quota,
         },
@@ -409,8 +465,8 @@ mod tests {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, text).unwrap();
             }
-            let cores = UsableCores::read(root.path(), machine.affinity);
-            assert_eq!(cores.online, 16, "{}", machine.name);
+            let cores = UsableCores::read(root.path(), machine.affinity.map(<[u32]>::to_vec));
+            assert_eq!(cores.online.len(), 16, "{}", machine.name);
             assert_eq!(cores.count(), machine.count, "{}: {cores:?}", machine.name);
             assert_eq!(cores.limit(), machine.limit, "{}: {cores:?}", machine.name);
         }
@@ -419,15 +475,15 @@ mod tests {
     #[test]
     fn lists_of_cores() {
         for (list, cores) in [
-            ("0", Some(1)),
-            ("0-3,8,10-11\n", Some(7)),
-            ("0-65535", Some(65536)),
+            ("0", Some(&[0][..])),
+            ("0-3,8,10-11\n", Some(&[0, 1, 2, 3, 8, 10, 11])),
             ("", None),
             ("3-1", None),
             ("0-", None),
             ("a", None),
+            ("0-4294967295", None),
         ] {
-            assert_eq!(count_cores(list), cores, "{list:?}");
+            assert_eq!(cores_of_list(list).as_deref(), cores, "{list:?}");
         }
     }
 

@@ -9,15 +9,19 @@
 //!
 //! [`gpu`] is the same table for devices: names and rules only, since finding
 //! devices takes a vendor's driver. [`capabilities`] turns all of it into words.
-//! [`cores`] counts what this process may use, which is often less than there is.
+//! [`topology`] is the machine's memory, its caches, and the cores near each; [`cores`]
+//! counts what of them this process may use, which is often less than there is.
+//! [`description`] is all of it, for people to look at.
 
 pub mod capabilities;
 pub mod cores;
 pub mod cpu;
+pub mod description;
 mod features;
 pub mod gpu;
 #[cfg(feature = "native")]
 pub mod mapping;
+pub mod topology;
 
 pub use cpu::CpuClass;
 pub use gpu::{GpuClass, GpuVendor};
