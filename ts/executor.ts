@@ -1,9 +1,9 @@
-import type { CompiledExecutor } from "./backend/backend.js";
+import type { CompiledExecutor, CoreCount } from "./backend/backend.js";
 import { backend } from "./backend/native.js";
 import { deferred } from "./deferred.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { constant, Handle } from "./handle.js";
-import { count, oneOf, type Option, readArgument, readOptions, text } from "./options.js";
+import { count, ids, oneOf, type Option, readArgument, readOptions, text } from "./options.js";
 
 /** How an executor's threads wait for work. */
 export enum Mood {
@@ -16,8 +16,18 @@ export enum Mood {
 /** Where an executor for RAM-resident models runs. */
 export interface ExecutorForRamConfig {
   /**
-   * How many threads. Absent or 0: 7/8 of the cores this process may use (affinity mask, cpuset
-   * and CPU quota counted), at least one.
+   * The memory domains (NUMA nodes, by the system's ids) to run near and compute in. Each thread
+   * is kept on the cores near one of them and takes its memory there while there is some; memory
+   * without cores of its own has those nearest to it, unless a domain before it in the list
+   * has them. Absent or `[]`: every domain this process may allocate on, with threads and memory
+   * wherever the system puts them.
+   *
+   * The calling thread is never moved: in an immediate call, its share is computed where it runs.
+   */
+  memoryDomains?: readonly number[] | undefined;
+  /**
+   * How many threads. Absent or 0: 7/8 of the cores those domains carry that this process may use
+   * (affinity mask, cpuset and CPU quota counted), at least one.
    */
   threads?: number | undefined;
   /** The class of kernels, such as `"intel-skylake"`. Absent: the CPU's own. */
@@ -26,7 +36,35 @@ export interface ExecutorForRamConfig {
   deferredLimit?: number | undefined;
 }
 
-const forRamShape = { threads: count, cpuClass: text, deferredLimit: count };
+const forRamShape = { memoryDomains: ids, threads: count, cpuClass: text, deferredLimit: count };
+
+/** What an {@link Executor} is and does just now. Cores and domains go by the system's numbers. */
+export interface ExecutorDescription {
+  /** Threads of its own, or none but the caller's and one for deferred calls. */
+  readonly kind: "ram" | "inline";
+  /** How many threads compute a call. */
+  readonly threads: number;
+  /** The memory domains it was placed in; where it was not, all this process may allocate on. */
+  readonly memoryDomains: readonly number[];
+  /** The cores its threads may run on. */
+  readonly cores: readonly number[];
+  /** What was counted to know how many cores this process may use, and which limit was the tightest. */
+  readonly counted: CoreCount;
+  /** The class of kernels it is pinned to, or the CPU's own. */
+  readonly cpuClass: string;
+  /** How its threads wait for work. */
+  readonly mood: Mood;
+  /** Deferred calls queued or running. */
+  readonly outstanding: number;
+  /** The most of those. */
+  readonly deferredLimit: number;
+  /** Bytes of scratch memory it keeps. */
+  readonly scratchBytes: number;
+  /** What is worth knowing about its options, a sentence each, such as why more threads do not help. */
+  readonly remarks: readonly string[];
+  /** What was asked of the system and refused, a sentence each: an affinity, a memory policy. */
+  readonly refused: readonly string[];
+}
 
 /** Only this module makes executors. */
 const key = Symbol("executor");
@@ -55,8 +93,8 @@ export class Executor extends Handle {
    * Spawns host threads for RAM-resident models. They start parked.
    *
    * @param config - Where they run; every part has a default.
-   * @throws {@link InvalidArgumentError} when a part is unknown or out of range, or the CPU
-   * cannot run the class.
+   * @throws {@link InvalidArgumentError} when a part is unknown or out of range, the CPU
+   * cannot run the class, or a memory domain is not there.
    */
   static forRam(config: ExecutorForRamConfig = {}): Executor {
     const options = readOptions("Executor.forRam", config, forRamShape);
@@ -64,6 +102,16 @@ export class Executor extends Handle {
       key,
       translated(() => backend().executorForRam(options)),
     );
+  }
+
+  /**
+   * Where it runs and what limited it, how it idles, and what the system refused.
+   *
+   * @throws {@link FreedError} after {@link free}.
+   */
+  describe(): ExecutorDescription {
+    const compiled = compiledExecutor(this);
+    return translated(() => backend().executorDescribe(compiled));
   }
 
   /**

@@ -8,7 +8,7 @@
  */
 /// <reference lib="esnext.disposable" preserve="true" />
 
-export type { CompiledExecutor, CompiledModel } from "./backend/backend.js";
+export type { CompiledExecutor, CompiledModel, CoreCount } from "./backend/backend.js";
 export { Embeddings } from "./embeddings.js";
 export {
   ConfigMismatchError,
@@ -26,7 +26,7 @@ export {
   UformError,
   UnsupportedError,
 } from "./errors.js";
-export { Executor, type ExecutorForRamConfig, Mood } from "./executor.js";
+export { Executor, type ExecutorDescription, type ExecutorForRamConfig, Mood } from "./executor.js";
 export { capabilitiesAvailable, capabilitiesCompiled } from "./hardware.js";
 export {
   type EncodeTextOptions,

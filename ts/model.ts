@@ -8,6 +8,7 @@ import { constant, Handle } from "./handle.js";
 import {
   abortSignal,
   flag,
+  ids,
   oneOf,
   type Option,
   positive,
@@ -31,6 +32,11 @@ export type Pooling = (typeof poolings)[number];
 export interface LoadRamOptions {
   /** Which threads read and pack the weights. Absent: the caller's own. */
   executor?: Executor | undefined;
+  /**
+   * The memory domains (NUMA nodes, by the system's ids) the weights lie in, by turns where there
+   * are several. Absent or `[]`: those the executor was placed in, else wherever the system puts them.
+   */
+  memoryDomains?: readonly number[] | undefined;
   /** The class of kernels, such as `"intel-skylake"`. Absent: the CPU's own. */
   cpuClass?: string | undefined;
   /** The numbers to compute in. Absent: `"auto"`. */
@@ -61,7 +67,12 @@ export interface EncodeTextSyncOptions {
 /** How {@link Model.encodeText} encodes. Progress is in texts. */
 export interface EncodeTextOptions extends EncodeTextSyncOptions, DeferredOptions {}
 
-const loadShape = { executor: executorOption, cpuClass: text, precision: oneOf(precisions) };
+const loadShape = {
+  executor: executorOption,
+  memoryDomains: ids,
+  cpuClass: text,
+  precision: oneOf(precisions),
+};
 const deferredShape = { signal: abortSignal, onProgress: progressListener };
 const encodeShape = {
   executor: executorOption,

@@ -99,6 +99,19 @@ export const positive: Option<number> = (value, refuse) => {
   return value as number;
 };
 
+/** Numbers by which the system names things, where `[]` means "absent". @internal */
+export const ids: Option<readonly number[] | undefined> = (value, refuse) => {
+  const copy: unknown[] = Array.isArray(value) ? Array.from(value) : [value];
+  if (!Array.isArray(value) || !copy.every(isId)) {
+    refuse("an array of ids, whole numbers from 0 ([] or undefined: absent)");
+  }
+  return copy.length === 0 ? undefined : (copy as number[]);
+};
+
+/** The system's numbers have 32 bits. */
+const isId = (value: unknown) =>
+  Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32;
+
 /** @internal */
 export const text: Option<string> = (value, refuse) =>
   typeof value === "string" ? value : refuse("a string");
@@ -148,10 +161,18 @@ function show(value: unknown): string {
     case "object":
       if (value === null) return "null";
       if (value instanceof Handle) return `a handle: pass it as an option, such as { executor }`;
-      return Array.isArray(value) ? `an array of ${value.length}` : "an object";
+      return Array.isArray(value) ? showArray(value) : "an object";
     default:
       return Object.is(value, -0) ? "-0" : String(value);
   }
+}
+
+/** Few and simple values one by one. */
+function showArray(values: unknown[]): string {
+  const simple = Array.from(values).every((value) => Object(value) !== value);
+  return simple && values.length <= 8
+    ? `[${Array.from(values, show).join(", ")}]`
+    : `an array of ${values.length}`;
 }
 
 /** How many letters must change to make one word of the other, whatever their case (Levenshtein). */

@@ -39,6 +39,24 @@ const notPaths = [undefined, null, 1, "", "a\0b", new URL("file:///x"), {}];
 const notExecutors = [{}, executor.compiled, model, null, "threads"];
 const notClasses = ["", "haswell", "INTEL-HASWELL", "intel-haswell "];
 
+const notIds = [
+  -1,
+  1.5,
+  NaN,
+  0,
+  1n,
+  "0",
+  null,
+  true,
+  {},
+  [-1],
+  [0, 0.5],
+  [NaN],
+  ["0"],
+  [2 ** 32],
+  [,],
+];
+
 for (const options of notOptions) refuses("Executor.forRam", [options], "threads, cpuClass");
 for (const key of ["threads", "deferredLimit"]) {
   for (const count of notCounts) refuses("Executor.forRam", [{ [key]: count }], key, "whole");
@@ -50,7 +68,8 @@ for (const [key, nearest] of [
   ["Threads", "`threads`"],
   ["cpuclass", "`cpuClass`"],
   ["deferedLimit", "`deferredLimit`"],
-  ["memoryDomains", "valid: threads, cpuClass, deferredLimit"],
+  ["memoryDomain", "`memoryDomains`"],
+  ["affinity", "valid: memoryDomains, threads, cpuClass, deferredLimit"],
 ]) {
   refuses("Executor.forRam", [{ [key]: undefined }], JSON.stringify(key), nearest);
 }
@@ -58,6 +77,19 @@ for (const cpuClass of notStrings) {
   refuses("Executor.forRam", [{ cpuClass }], "cpuClass", "a string");
 }
 for (const cpuClass of notClasses) refuses("Executor.forRam", [{ cpuClass }], "intel-haswell");
+
+for (const [name, before] of [
+  ["Executor.forRam", []],
+  ["Model.loadRam", [modelPath]],
+  ["Model.open", [modelPath]],
+]) {
+  for (const memoryDomains of notIds) {
+    refuses(name, [...before, { memoryDomains }], "memoryDomains", "an array of ids");
+  }
+  refuses(name, [...before, { memoryDomains: [0, -1] }], "[0, -1]");
+  refuses(name, [...before, { memoryDomains: [0, 0] }], "`memoryDomains` is [0, 0]", "accepted");
+  refuses(name, [...before, { memoryDomains: [0, 4e9] }], "no memory domain 4000000000", "0");
+}
 
 for (const load of ["Model.loadRam", "Model.open"]) {
   for (const path of notPaths) refuses(load, [path], "path");
@@ -68,7 +100,6 @@ for (const load of ["Model.loadRam", "Model.open"]) {
   for (const precision of ["bf16", "i8", "F32", "", 32, null]) {
     refuses(load, [modelPath, { precision }], "precision", '"auto", "f32"');
   }
-  refuses(load, [modelPath, { memoryDomains: [0] }], "memoryDomains");
   refuses(load, [modelPath, { cache: true }], "cache");
 }
 
@@ -127,8 +158,9 @@ for (const [name, call] of Object.entries(deferred)) {
   });
 }
 
-test("undefined and 0 mean absent", () => {
-  for (const config of [undefined, {}, { threads: undefined }, { threads: 0, deferredLimit: 0 }]) {
+test("undefined, 0 and [] mean absent", () => {
+  const zero = { threads: 0, deferredLimit: 0, memoryDomains: [] };
+  for (const config of [undefined, {}, { threads: undefined }, zero]) {
     Executor.forRam(config).free();
   }
 });

@@ -8,6 +8,7 @@ import {
   Embeddings,
   type EncodeTextOptions,
   Executor,
+  type ExecutorDescription,
   type ExecutorForRamConfig,
   type LoadRamOptions,
   Model,
@@ -61,9 +62,18 @@ is<Same<typeof error.status, Status>>();
 ({ signal: undefined }) satisfies OpenOptions;
 ({ dimensions: undefined, signal: undefined }) satisfies EncodeTextOptions;
 
+const described = Executor.forRam({ memoryDomains: [0] as const }).describe();
+is<Same<typeof described, ExecutorDescription>>();
+is<Same<typeof described.kind, "ram" | "inline">>();
+is<Same<typeof described.mood, Mood>>();
+is<Same<typeof described.counted.quota, number | null>>();
+({ memoryDomains: [0, 1] }) satisfies OpenOptions;
+
 // What is not delivered does not compile.
 // @ts-expect-error
-Executor.forRam({ memoryDomains: [0] });
+Executor.forRam({ memoryDomains: 0 });
+// @ts-expect-error
+described.cores.push(1);
 // @ts-expect-error
 Executor.forRam({ threads: "2" });
 // @ts-expect-error

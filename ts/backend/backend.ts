@@ -19,6 +19,8 @@ export interface Backend {
   executorForRam(config: RamConfig): CompiledExecutor;
   /** Computes immediate calls on the caller, deferred ones beside it. */
   executorInline(): CompiledExecutor;
+  /** What the executor is and does just now. */
+  executorDescribe(executor: CompiledExecutor): CompiledExecutorDescription;
   /** Waits for every call submitted so far, then idles in the mood. */
   executorDrain(executor: CompiledExecutor, mood: number): void;
   /** The same without waiting. */
@@ -133,13 +135,31 @@ export interface HardwareDescription {
 
 /** Where an executor's threads go. */
 export interface RamConfig {
+  readonly memoryDomains: readonly number[] | undefined;
   readonly threads: number | undefined;
   readonly cpuClass: string | undefined;
   readonly deferredLimit: number | undefined;
 }
 
+/** An executor as the backend describes it; {@link ExecutorDescription} says what each part is. */
+export interface CompiledExecutorDescription {
+  readonly kind: "ram" | "inline";
+  readonly threads: number;
+  readonly memoryDomains: readonly number[];
+  readonly cores: readonly number[];
+  readonly counted: CoreCount;
+  readonly cpuClass: string;
+  readonly mood: number;
+  readonly outstanding: number;
+  readonly deferredLimit: number;
+  readonly scratchBytes: number;
+  readonly remarks: readonly string[];
+  readonly refused: readonly string[];
+}
+
 /** How a model is loaded. */
 export interface LoadOptions {
+  readonly memoryDomains: readonly number[] | undefined;
   readonly cpuClass: string | undefined;
   readonly precision: string | undefined;
 }

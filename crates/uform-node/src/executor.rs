@@ -67,6 +67,7 @@ pub type CompiledExecutor = External<ExecutorHandle>;
 /// Where an executor's threads go. Counts are safe integers; absent: the engine's default.
 #[napi(object, object_to_js = false)]
 pub struct RamConfig {
+    pub memory_domains: Option<Vec<u32>>,
     pub threads: Option<f64>,
     pub cpu_class: Option<String>,
     pub deferred_limit: Option<f64>,
@@ -76,6 +77,7 @@ pub struct RamConfig {
 #[napi(catch_unwind)]
 pub fn executor_for_ram(env: Env, config: RamConfig) -> Result<CompiledExecutor> {
     let options = RamOptions {
+        memory_domains: config.memory_domains.unwrap_or_default(),
         threads: config.threads.map(|count| count as usize),
         cpu_class: class(config.cpu_class)?,
         deferred_limit: config.deferred_limit.map(|count| count as usize),
@@ -93,6 +95,16 @@ pub fn executor_inline(env: Env) -> Result<CompiledExecutor> {
         Executor::inline(),
         environment,
     )))
+}
+
+/// What the executor is and does just now.
+#[napi(catch_unwind)]
+pub fn executor_describe<'env>(
+    env: &'env Env,
+    executor: &CompiledExecutor,
+) -> Result<Unknown<'env>> {
+    env.to_js_value(&executor.executor.describe())
+        .map_err(internal)
 }
 
 /// Waits for every call submitted so far, then idles in `mood`: 0 parked, 1 spinning.

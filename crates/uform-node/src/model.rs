@@ -46,6 +46,7 @@ pub type CompiledModel = External<ModelHandle>;
 /// How a model is loaded. Absent: the engine's default.
 #[napi(object, object_to_js = false)]
 pub struct LoadOptions {
+    pub memory_domains: Option<Vec<u32>>,
     pub cpu_class: Option<String>,
     pub precision: Option<String>,
 }
@@ -54,6 +55,7 @@ impl LoadOptions {
     fn parse(self) -> Result<ModelOptions> {
         let precision = self.precision.as_deref().unwrap_or("auto");
         Ok(ModelOptions {
+            memory_domains: self.memory_domains.unwrap_or_default(),
             cpu_class: class(self.cpu_class)?,
             precision: Precision::parse(precision).map_err(refusal)?,
         })

@@ -22,6 +22,8 @@
 //! | `team`, `gate`, `bell` | how lanes share one job, and why no wake-up is lost |
 //! | `pace`, `mood`, `futex` | how a thread waits: spinning for a while, then asleep |
 //! | `scratch` | a lane's memory, kept from call to call |
+//! | `seat`, `near` | how threads of ours, and nobody else's, get to their cores and memory |
+//! | `description` | what `describe()` tells |
 //! | `inside` | which executors a thread must not wait for, being inside them |
 //!
 //! A call sees its lanes through [`ForkJoin`] and the queue sees its calls through
@@ -42,6 +44,7 @@
 //! last clone retires it.
 
 mod call;
+mod description;
 mod inside;
 mod mood;
 mod order;
@@ -56,7 +59,11 @@ mod futex;
 #[cfg(feature = "native")]
 mod gate;
 #[cfg(feature = "native")]
+mod near;
+#[cfg(feature = "native")]
 mod pace;
+#[cfg(feature = "native")]
+mod seat;
 #[cfg(feature = "native")]
 mod team;
 #[cfg(feature = "native")]
@@ -67,7 +74,10 @@ mod threads;
 mod threads;
 
 pub use call::Control;
+pub use description::{Description, ExecutorKind};
 pub use mood::Mood;
+#[cfg(feature = "native")]
+pub(crate) use near::Near;
 pub use scratch::Arena;
 pub use work::{Share, Work};
 
@@ -84,8 +94,9 @@ use work::Once;
 
 use crate::hardware::CpuClass;
 use crate::hardware::cores::UsableCores;
+use crate::hardware::topology::Topology;
 use crate::kernels::ForkJoin;
-use crate::placement::{DEFAULT_DEFERRED_LIMIT, MOST_THREADS, RamOptions};
+use crate::placement::{DEFAULT_DEFERRED_LIMIT, MOST_THREADS, Place, RamOptions};
 use crate::{Error, Result, Status};
 
 /// Threads, their scratch, and the order in which calls reach them. Clones are
@@ -105,26 +116,36 @@ pub struct Hold<'a> {
 
 impl Executor {
     /// Spawns threads for models that reside in host memory, and returns when
-    /// all of them run. Absent options: 7/8 of the cores this process may use,
-    /// rounded down, at least one; [`DEFAULT_DEFERRED_LIMIT`]; any class.
+    /// all of them run. Absent options: every memory domain; 7/8 of the cores this process
+    /// may use of those near the domains, rounded down, at least one;
+    /// [`DEFAULT_DEFERRED_LIMIT`]; any class.
     ///
-    /// The calling thread's affinity, name and signal mask are not touched; the new
-    /// threads inherit the first and block all signals but their own faults. Where
-    /// there are no threads, more than one may be asked for and one is had.
+    /// With memory domains, each thread is kept on the cores of one of them and takes its
+    /// memory there while there is some; without, the system decides. What the system refuses
+    /// of this, [`describe`](Self::describe) tells. The calling thread's affinity, memory policy, name and signal mask
+    /// are never touched, so in an [`immediate`](Self::immediate) call its lane computes wherever the
+    /// caller runs. The new threads inherit the affinity they are not given, and block all
+    /// signals but their own faults. Where there are no threads, more than one may be asked
+    /// for and one is had.
     ///
     /// # Errors
+    /// [`InvalidArgument`](Status::InvalidArgument) for a memory domain that is unknown, not this
+    /// process's to allocate on, or named twice;
     /// [`InvalidArgument`](Status::InvalidArgument) for a count of threads or a limit
     /// of zero, or more than [`MOST_THREADS`], and for a class this CPU cannot run; [`OutOfMemory`](Status::OutOfMemory)
     /// when the system refuses a thread. Nothing is left behind.
     pub fn for_ram(options: &RamOptions) -> Result<Executor> {
-        let lanes = match lanes_of(options.threads)? {
+        let place = Place::here(&options.memory_domains)?;
+        let lanes = match lanes_of(options.threads, &place)? {
             lanes if cfg!(feature = "native") => lanes,
             _ => 1,
         };
         if let Some(class) = options.cpu_class {
             class.runs_here()?;
         }
-        let executor = Executor::new(lanes, options.cpu_class, limit_of(options.deferred_limit)?);
+        let deferred_limit = limit_of(options.deferred_limit)?;
+        let kind = ExecutorKind::Ram;
+        let executor = Executor::new(kind, lanes, place, options.cpu_class, deferred_limit);
         executor.core().threads.start(executor.core())?;
         Ok(executor)
     }
@@ -132,7 +153,8 @@ impl Executor {
     /// The executor of calls that name none: one lane. An immediate call computes
     /// on its caller; the one thread for deferred calls is spawned by the first of them.
     pub fn inline() -> Executor {
-        Executor::new(1, None, DEFAULT_DEFERRED_LIMIT)
+        let place = Place::anywhere(UsableCores::of_this_process());
+        Executor::new(ExecutorKind::Inline, 1, place, None, DEFAULT_DEFERRED_LIMIT)
     }
 
     /// Runs `work` while the caller waits, with the caller as lane 0.
@@ -269,6 +291,36 @@ impl Executor {
         self.core().scratch_bytes.load(Ordering::Relaxed)
     }
 
+    /// The memory domains it was placed in; none: it was not.
+    pub fn memory_domains(&self) -> &[u32] {
+        &self.core().place.memory_domains
+    }
+
+    /// What it is and does just now: where its threads run, what limited them, and what the
+    /// system refused.
+    pub fn describe(&self) -> Description {
+        let core = self.core();
+        let memory_domains = match self.memory_domains() {
+            [] => Topology::here().allowed_domains().collect(),
+            asked => asked.to_vec(),
+        };
+        let class = core.cpu_class.unwrap_or_else(CpuClass::native);
+        Description {
+            kind: core.kind,
+            threads: core.lanes,
+            memory_domains,
+            cores: core.place.cores(),
+            counted: core.place.usable.counted(),
+            cpu_class: class.word(),
+            mood: self.mood(),
+            outstanding: self.outstanding(),
+            deferred_limit: core.deferred_limit,
+            scratch_bytes: self.scratch_bytes(),
+            remarks: description::remarks(core.lanes, &core.place),
+            refused: lock(&core.refused).clone(),
+        }
+    }
+
     /// Runs the deferred call whose turn it is, and the neighbours that are computed with it,
     /// for an event loop to call; whether there was one.
     #[cfg(not(feature = "native"))]
@@ -276,10 +328,20 @@ impl Executor {
         self.core().turn()
     }
 
-    fn new(lanes: usize, cpu_class: Option<CpuClass>, deferred_limit: usize) -> Executor {
+    fn new(
+        kind: ExecutorKind,
+        lanes: usize,
+        place: Place,
+        cpu_class: Option<CpuClass>,
+        deferred_limit: usize,
+    ) -> Executor {
         let core = Arc::new(Core {
+            kind,
             lanes,
+            place,
             cpu_class,
+            deferred_limit,
+            refused: Mutex::new(Vec::new()),
             state: Mutex::new(State {
                 order: Order::new(deferred_limit),
                 running: Vec::new(),
@@ -327,8 +389,13 @@ type Waiter = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// An executor, as its threads and its queued calls know it.
 struct Core {
+    kind: ExecutorKind,
     lanes: usize,
+    place: Place,
     cpu_class: Option<CpuClass>,
+    deferred_limit: usize,
+    /// What the system refused, a sentence each.
+    refused: Mutex<Vec<String>>,
     state: Mutex<State>,
     /// Locked by the call that holds, so never waited for.
     arenas: Mutex<Vec<Arena>>,
@@ -565,10 +632,10 @@ fn end_with(mut call: Box<dyn Deferred>, error: Error) {
     });
 }
 
-/// How many lanes these `threads` mean.
-fn lanes_of(threads: Option<usize>) -> Result<usize> {
+/// How many lanes these `threads` mean at a place.
+fn lanes_of(threads: Option<usize>, place: &Place) -> Result<usize> {
     match threads {
-        None => Ok(default_lanes(UsableCores::of_this_process().count())),
+        None => Ok(default_lanes(place.parallelism())),
         Some(threads) if (1..=MOST_THREADS).contains(&threads) => Ok(threads),
         Some(threads) => Err(Error::invalid(format!(
             "threads is {threads}: an executor takes 1 to {MOST_THREADS}, or leave it out for 7/8 \

@@ -20,9 +20,9 @@ use super::bell::Bell;
 use super::inside::inside;
 use super::mood::Mood;
 use super::pace::Pace;
+use super::seat::{Here, sit};
 use super::sync::{Mutex, lock};
 use super::team::Team;
-use crate::hardware::cores::UsableCores;
 use crate::kernels::ForkJoin;
 use crate::{Error, Result, Status};
 
@@ -166,13 +166,14 @@ impl Threads {
     }
 
     /// The conductor's life.
-    fn conduct(&self, core: &Core, up: &mpsc::Sender<io::Result<()>>) {
+    fn conduct(&self, core: &Arc<Core>, up: &mpsc::Sender<io::Result<()>>) {
         let lanes = self.team.lanes();
         // One lane is led beside a caller that has a thread of its own.
-        let roomy = UsableCores::of_this_process().count() >= lanes.max(2);
-        self.pace.set_roomy(roomy);
+        self.pace
+            .set_roomy(core.place.parallelism() >= lanes.max(2));
+        core.seat(0);
         let mut workers = Vec::new();
-        let hired = self.hire(core.name(), &mut workers);
+        let hired = self.hire(core, &mut workers);
         let complete = hired.is_ok();
         // Only `start` listens.
         drop(up.send(hired));
@@ -201,16 +202,20 @@ impl Threads {
     }
 
     /// Spawns the workers and waits until each of them runs.
-    fn hire(&self, core: usize, workers: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
+    fn hire(&self, core: &Arc<Core>, workers: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
         let (arrived, arrivals) = mpsc::channel::<()>();
         for lane in 1..self.team.lanes() {
-            let team = Arc::clone(&self.team);
+            let (core, team) = (Arc::clone(core), Arc::clone(&self.team));
             let arrived = arrived.clone();
             let worker = Builder::new()
                 .name(format!("uform-{lane}"))
                 .spawn(move || {
+                    core.seat(lane);
+                    // A worker outlives the executor's users, and must not keep it from ending.
+                    let name = core.name();
+                    drop(core);
                     drop(arrived);
-                    inside(core, || team.work(lane));
+                    inside(name, || team.work(lane));
                 })?;
             workers.push(worker);
         }
@@ -218,6 +223,21 @@ impl Threads {
         // Nothing is ever sent: this ends when every worker has dropped its sender.
         arrivals.into_iter().for_each(drop);
         Ok(())
+    }
+}
+
+impl Core {
+    /// Puts the calling thread, which is that of a lane, on its cores and its memory near them.
+    fn seat(&self, lane: usize) {
+        if let Some(domain) = self.place.of_lane(lane, self.lanes) {
+            let refused = sit(domain, &Here);
+            let mut told = lock(&self.refused);
+            for sentence in refused {
+                if !told.contains(&sentence) {
+                    told.push(sentence);
+                }
+            }
+        }
     }
 }
 
@@ -237,7 +257,7 @@ fn refused(lanes: usize, error: io::Error) -> Error {
 /// there. Workers inherit it from the conductor. Faults of a thread's own stay
 /// open: they cannot be handled elsewhere, and crash reporters wait for them.
 #[cfg(unix)]
-fn block_signals() {
+pub(super) fn block_signals() {
     const OWN_FAULTS: [libc::c_int; 6] = [
         libc::SIGSEGV,
         libc::SIGBUS,
@@ -259,4 +279,4 @@ fn block_signals() {
 }
 
 #[cfg(not(unix))]
-fn block_signals() {}
+pub(super) fn block_signals() {}

@@ -15,10 +15,14 @@ use super::opened::Opened;
 use super::tokenizer::Tokenizer;
 use super::weights::Weights;
 use super::{Model, ModelOptions, Parts};
+#[cfg(feature = "native")]
+use crate::executor::Near;
 use crate::executor::{Control, Executor, Hold};
 use crate::hardware::CpuClass;
-use crate::kernels::Kernels;
+use crate::hardware::topology::Topology;
 use crate::kernels::fork_join::for_each;
+use crate::kernels::{ForkJoin, Kernels};
+use crate::placement::check_domains;
 use crate::{Error, Result};
 
 impl Model {
@@ -31,7 +35,7 @@ impl Model {
     /// # Errors
     /// `NotFound`, `CorruptModel`, `Unsupported` and `Io` name the file and what is
     /// wrong with it; `InvalidArgument` for a class this CPU cannot run or the executor
-    /// is not pinned to; `Contended` when another call holds the executor.
+    /// is not pinned to, and for memory domains that are not there; `Contended` when another call holds the executor.
     #[cfg(feature = "native")]
     pub fn load_ram(path: &Path, options: &ModelOptions, executor: &Executor) -> Result<Model> {
         Model::load_from(&Folder::open(path)?, options, executor)
@@ -44,8 +48,8 @@ impl Model {
         options: &ModelOptions,
         executor: &Executor,
     ) -> Result<Model> {
-        let class = class_for(options, executor)?;
-        executor.immediate(&Control::new(), |hold| read(source, class, options, hold))
+        let plan = Plan::new(options, executor)?;
+        executor.immediate(&Control::new(), |hold| read(source, &plan, hold))
     }
 
     /// [`load_ram`](Self::load_ram) as a deferred call: returns at once, and hands the
@@ -58,15 +62,41 @@ impl Model {
         control: Arc<Control>,
         done: impl FnOnce(Result<Model>) + Send + 'static,
     ) {
-        let class = match class_for(&options, executor) {
-            Ok(class) => class,
+        let plan = match Plan::new(&options, executor) {
+            Ok(plan) => plan,
             Err(error) => return done(Err(error)),
         };
         executor.deferred(
             control,
-            move |hold| read(&Folder::open(&path)?, class, &options, hold),
+            move |hold| read(&Folder::open(&path)?, &plan, hold),
             done,
         );
+    }
+}
+
+/// Options that met the executor that loads.
+struct Plan {
+    class: CpuClass,
+    kernels: &'static Kernels,
+    /// Where weights go; empty: wherever the system puts them.
+    memory_domains: Vec<u32>,
+}
+
+impl Plan {
+    fn new(options: &ModelOptions, executor: &Executor) -> Result<Plan> {
+        let class = class_for(options, executor)?;
+        let memory_domains = match &options.memory_domains[..] {
+            [] => executor.memory_domains(),
+            asked => {
+                check_domains(asked, Topology::here())?;
+                asked
+            }
+        };
+        Ok(Plan {
+            class,
+            kernels: Kernels::of(class, options.precision),
+            memory_domains: memory_domains.to_vec(),
+        })
     }
 }
 
@@ -91,18 +121,23 @@ enum Item {
 }
 
 /// Reads a model from wherever its files are.
-fn read(
-    source: &dyn Source,
-    class: CpuClass,
-    options: &ModelOptions,
-    hold: &mut Hold<'_>,
-) -> Result<Model> {
+fn read(source: &dyn Source, plan: &Plan, hold: &Hold<'_>) -> Result<Model> {
     let reader = Reader {
         source,
         files: Opened::open(source)?,
-        kernels: Kernels::of(class, options.precision),
+        kernels: plan.kernels,
     };
-    reader.load(class, hold)
+    // Without an operating system there is one memory, and it lies there anyway.
+    #[cfg(feature = "native")]
+    if !plan.memory_domains.is_empty() {
+        let near = Near::new(hold.team.lanes(), plan.memory_domains.clone());
+        let mut parts = reader.load(plan.class, &near, hold.control)?;
+        parts.refused = near.into_refused();
+        return Ok(Model::new(parts));
+    }
+    reader
+        .load(plan.class, hold.team, hold.control)
+        .map(Model::new)
 }
 
 /// Reads what a model's files hold.
@@ -122,15 +157,14 @@ enum Loaded {
 
 impl Reader<'_> {
     /// Reads every item, shared by the lanes, and puts the model together.
-    fn load(self, class: CpuClass, hold: &mut Hold<'_>) -> Result<Model> {
+    fn load(self, class: CpuClass, team: &dyn ForkJoin, control: &Control) -> Result<Parts> {
         let mut items = vec![(Item::Tokenizer, None), (Item::Embeddings, None)];
         items.extend((0..self.files.config.layers).map(|layer| (Item::Layer(layer), None)));
         items.extend((0..self.files.heads.len()).map(|head| (Item::Head(head), None)));
-        let control = hold.control;
         self.report(control);
         for_each(
-            hold.team,
-            &mut vec![(); hold.team.lanes()],
+            team,
+            &mut vec![(); team.lanes()],
             &mut items,
             |_, (item, loaded)| {
                 *loaded = Some(control.check().and_then(|()| self.item(*item)));
@@ -152,14 +186,15 @@ impl Reader<'_> {
             unreachable!("every item was read, or its error returned");
         };
         control.report(self.total(), self.total());
-        Ok(Model::new(Parts {
+        Ok(Parts {
             bert: Bert::new(self.files.config, self.kernels, embeddings, layers),
             heads,
             tokenizer,
             settings: self.files.settings,
             kernels: self.kernels,
             class,
-        }))
+            refused: Vec::new(),
+        })
     }
 
     fn item(&self, item: Item) -> Result<Loaded> {

@@ -57,8 +57,11 @@ pub use self::pooling_mode::Pooling;
 pub use self::texts::Texts;
 
 /// Options of loading a model. `None` is "absent".
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ModelOptions {
+    /// Ids of the memory domains the weights lie in, by turns where there are several; empty:
+    /// absent, those of the executor that loads, else wherever the system puts them.
+    pub memory_domains: Vec<u32>,
     /// The kernels' class; absent: the executor's where it is pinned, else the CPU's own.
     pub cpu_class: Option<CpuClass>,
     /// What dense layers compute in.
@@ -112,6 +115,8 @@ struct Parts {
     settings: Settings,
     kernels: &'static Kernels,
     class: CpuClass,
+    /// What was asked of the system while loading and refused, a sentence each.
+    refused: Vec<String>,
 }
 
 impl Parts {
@@ -201,6 +206,12 @@ impl Model {
     pub fn bytes(&self) -> usize {
         let parts = &self.shared.parts;
         parts.bert.bytes() + parts.heads.iter().map(Head::bytes).sum::<usize>()
+    }
+
+    /// What was asked of the system while loading and refused, a sentence each: a
+    /// policy for memory.
+    pub fn refused(&self) -> &[String] {
+        &self.shared.parts.refused
     }
 
     /// Lets go of the model once its calls in flight have ended.
