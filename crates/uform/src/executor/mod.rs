@@ -66,6 +66,9 @@ mod threads;
 #[path = "turns.rs"]
 mod threads;
 
+#[cfg(all(test, loom))]
+mod under_loom;
+
 pub use call::Control;
 pub use mood::Mood;
 pub use scratch::Arena;
@@ -73,12 +76,12 @@ pub use work::{Share, Work};
 
 use std::fmt;
 use std::iter;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use call::{Admission, Call, Deferred, Queued, guarded, tell};
 use inside::{inside, is_inside};
 use order::{Order, Ticket};
-use sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock, mpsc};
 use threads::Threads;
 use work::Once;
 

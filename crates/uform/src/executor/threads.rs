@@ -12,15 +12,15 @@
 
 use std::io;
 use std::process;
-use std::sync::{Arc, TryLockError, mpsc};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, TryLockError};
 
 use super::Core;
 use super::bell::Bell;
 use super::inside::inside;
 use super::mood::Mood;
 use super::pace::Pace;
-use super::sync::{Mutex, lock};
+use super::sync::thread::{Builder, JoinHandle};
+use super::sync::{Mutex, lock, mpsc};
 use super::team::Team;
 use crate::hardware::cores::UsableCores;
 use crate::kernels::ForkJoin;
@@ -169,7 +169,8 @@ impl Threads {
     fn conduct(&self, core: &Core, up: &mpsc::Sender<io::Result<()>>) {
         let lanes = self.team.lanes();
         // One lane is led beside a caller that has a thread of its own.
-        let roomy = UsableCores::of_this_process().count() >= lanes.max(2);
+        // A model checker has no cores, and no time to spin in.
+        let roomy = !cfg!(loom) && UsableCores::of_this_process().count() >= lanes.max(2);
         self.pace.set_roomy(roomy);
         let mut workers = Vec::new();
         let hired = self.hire(core.name(), &mut workers);
@@ -236,7 +237,7 @@ fn refused(lanes: usize, error: io::Error) -> Error {
 /// Leaves signals to the threads of the program, whose handlers expect to run
 /// there. Workers inherit it from the conductor. Faults of a thread's own stay
 /// open: they cannot be handled elsewhere, and crash reporters wait for them.
-#[cfg(unix)]
+#[cfg(all(unix, not(loom)))]
 fn block_signals() {
     const OWN_FAULTS: [libc::c_int; 6] = [
         libc::SIGSEGV,
@@ -258,5 +259,5 @@ fn block_signals() {
     }
 }
 
-#[cfg(not(unix))]
+#[cfg(any(not(unix), loom))]
 fn block_signals() {}
