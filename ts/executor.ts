@@ -7,7 +7,10 @@ import { count, ids, oneOf, type Option, readArgument, readOptions, text } from 
 
 /** How an executor's threads wait for work. */
 export enum Mood {
-  /** Asleep: no CPU is used, the next call wakes them. */
+  /**
+   * Asleep: no CPU is used, the next call wakes them. A thread first looks for work for 40
+   * microseconds, about what waking costs, so that a burst of calls finds it awake.
+   */
   Parked = 0,
   /** Awake: the next call is answered fastest; their cores are busy until the mood changes. */
   Spinning = 1,

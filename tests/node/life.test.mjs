@@ -1,7 +1,10 @@
 // A process ends by itself, quietly, whatever of ours is alive in it: nobody disposes anything here.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { test } from "node:test";
+import { cp, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
 import { modelPath, root, times } from "./support.mjs";
 
 const texts = `Array.from({ length: 4000 }, (_, i) => i + " the quick brown fox".repeat(10))`;
@@ -120,6 +123,56 @@ for (const [name, code] of Object.entries({ ...alive, ...endless })) {
   ];
 }
 
+// The package once more under another path, with an addon of its own: another image in one process.
+const copy = await mkdtemp(join(tmpdir(), "uform-"));
+after(() => rm(copy, { recursive: true }));
+await cp(join(root, "dist"), join(copy, "dist"), { recursive: true });
+await cp(join(root, "npm/linux-x64-gnu"), join(copy, "node_modules/@uform/linux-x64-gnu"), {
+  recursive: true,
+});
+const twice = `
+  const again = require(${JSON.stringify(join(copy, "dist/index.js"))});
+  const { readFileSync } = require("node:fs");
+  const images = () =>
+    new Set(readFileSync("/proc/self/maps", "utf8").match(/\\S+uform\\.node/g)).size;
+  const use = async ({ Executor, Model, Mood }) => {
+    const executor = Executor.forRam({ threads: 2 });
+    const model = await Model.open(path, { executor });
+    await executor.drainAsync(Mood.Spinning);
+    return [model, executor, (await model.encodeText(["a", "b"], { executor })).rows];
+  };
+`;
+const main = `
+  const [[, mine, rows], [, theirs, others]] = await Promise.all([use(require("uform")), use(again)]);
+  console.log(rows, others, images());
+`;
+scripts["the addon loaded twice, and nothing freed"] = [
+  `${twice} (async () => { ${main} })();`,
+  "2 2 2",
+];
+scripts["the addon loaded twice, and handles of the one given to the other"] = [
+  `${twice} (async () => { ${main}
+    for (const [model, executor] of [[again.Model.loadRam(path), mine], [Model.loadRam(path), theirs]])
+      await model.encodeText("a", { executor }).catch((error) => console.log(error.name));
+  })();`,
+  "2 2 2\nInvalidArgumentError\nInvalidArgumentError",
+];
+scripts["the addon in the main thread and a copy of it in workers, one after the other"] = [
+  `${twice} (async () => {
+    const code = ${JSON.stringify(`${prelude}${twice}`)} +
+      "use(again).then(([, , rows]) => require('node:worker_threads').parentPort.postMessage(rows))";
+    const [, executor] = await use(require("uform"));
+    for (const round of [1, 2]) {
+      const worker = new Worker(code, { eval: true });
+      worker.on("message", (rows) => console.log(rows));
+      await new Promise((resolve) => worker.once("exit", resolve));
+    }
+    executor.drain();
+    console.log((await Model.loadRam(path).encodeText("a", { executor })).rows);
+  })();`,
+  "2\n2\n1",
+];
+
 /** How a process that runs the script ends, and what it printed. */
 async function run(script) {
   const child = spawn(process.execPath, ["--expose-gc", "-e", prelude + script], {
@@ -136,8 +189,18 @@ async function run(script) {
   return { exit, signal, stdout: output.stdout.trim(), stderr: output.stderr };
 }
 
-const rounds = times(1, 20);
+/** The ends that are soaked: parked, spinning, in flight, never freed, terminated in the middle. */
+const soaked = new Set([
+  "the end of a script with a parked executor",
+  "the end of a script with a spinning executor",
+  "the end of a script with executors that worked",
+  "process.exit with a call in flight",
+  "a worker alone is terminated with a call in flight, and another follows",
+]);
+for (const name of soaked) assert.ok(name in scripts, name);
+
 for (const [name, [code, printed]] of Object.entries(scripts)) {
+  const rounds = times(1, soaked.has(name) ? 200 : 20);
   test(name, { timeout: 60_000 * rounds }, async () => {
     const expected = { exit: 0, signal: null, stdout: printed, stderr: "" };
     for (let round = 0; round < rounds; round++) assert.deepEqual(await run(code), expected);

@@ -26,12 +26,14 @@ pub fn all(depth: Depth) -> Result {
     model::fetch()?;
     // Compiled by itself first, because the quiet runner below would hide cargo's progress.
     run(cargo().args(["test", "--workspace", "--no-run"]))?;
+    run(models()?.arg("--no-run"))?;
 
     let mut sum = Tally::default();
     sum += counted(
         cargo().args(["test", "--workspace", "--quiet", "--no-fail-fast"]),
         depth,
     )?;
+    sum += counted(&mut models()?, depth)?;
     sum += counted(&mut node_tests(depth)?, depth)?;
     sum += one(npm_program("tsc").args(["--project", "tests/types/tsconfig.json", "--noEmit"]));
 
@@ -47,6 +49,17 @@ pub fn all(depth: Depth) -> Result {
     } else {
         Err(format!("{} tests failed", sum.failed))
     }
+}
+
+/// The executor's models, for which everything is compiled anew: with a flag, in a folder of its own.
+fn models() -> Result<Command> {
+    let mut command = cargo();
+    command
+        .args(["test", "--package", "uform", "--lib", "--quiet"])
+        .args(["--profile", "loom", "loom"])
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", crate::target()?.join("loom"));
+    Ok(command)
 }
 
 /// One process for all of Node's tests. One file at a time: some of them measure delays.

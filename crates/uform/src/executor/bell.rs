@@ -27,7 +27,7 @@
 
 use super::futex::Futex;
 use super::pace::{IDLE_SPIN, Pace};
-use super::sync::{AtomicU32, Ordering, Padded};
+use super::sync::{AtomicU32, Ordering, Padded, load_in_order};
 
 /// See the module.
 pub(super) struct Bell {
@@ -45,14 +45,14 @@ impl Bell {
 
     /// The count, to be read before looking for work.
     pub(super) fn listen(&self) -> u32 {
-        self.rings.load(Ordering::SeqCst)
+        load_in_order(&self.rings)
     }
 
     /// Ends the waits of all who spin, and of up to `most` who sleep. What was
     /// written before is seen by whoever hears it.
     pub(super) fn ring(&self, most: u32) {
         self.rings.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
+        if load_in_order(&self.sleepers) > 0 {
             self.rings.wake(most);
         }
     }

@@ -3,15 +3,16 @@
 //! On Linux the kernel compares and goes to sleep in one step. Elsewhere a lock
 //! makes the same promise: whoever changes the number takes the lock before it
 //! wakes, so it cannot do so between a sleeper's look and its sleep. Sleepers may
-//! wake without cause either way; they look again.
+//! wake without cause either way; they look again. The model checker, which has no
+//! kernel, is given the lock.
 
 use std::ops::Deref;
 
 use super::sync::AtomicU32;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(loom)))]
 use linux::Bed;
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), loom))]
 use portable::Bed;
 
 /// The number, and where its sleepers lie.
@@ -47,7 +48,7 @@ impl Deref for Futex {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(loom)))]
 mod linux {
     use super::AtomicU32;
     use std::ptr;
@@ -87,11 +88,11 @@ mod linux {
     }
 }
 
-#[cfg(any(test, not(target_os = "linux")))]
+#[cfg(any(test, not(target_os = "linux"), loom))]
 mod portable {
     use super::AtomicU32;
-    use crate::executor::sync::{Mutex, Ordering, lock};
-    use std::sync::{Condvar, PoisonError};
+    use crate::executor::sync::{Condvar, Mutex, Ordering, lock};
+    use std::sync::PoisonError;
 
     /// The sleepers share one condition.
     #[derive(Default)]
@@ -115,15 +116,14 @@ mod portable {
         pub(super) fn wake(&self, _word: &AtomicU32, most: u32) {
             drop(lock(&self.lock));
             match most {
-                0 => {}
-                1 => self.woken.notify_one(),
-                _ => self.woken.notify_all(),
+                u32::MAX => self.woken.notify_all(),
+                most => (0..most).for_each(|_| self.woken.notify_one()),
             }
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::{AtomicU32, linux, portable};
     use crate::executor::sync::Ordering;

@@ -6,7 +6,9 @@
 
 use std::cell::RefCell;
 
-thread_local! {
+use super::sync::per_thread;
+
+per_thread! {
     /// Innermost last. An executor is named by its address.
     static EXECUTORS: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
@@ -40,7 +42,7 @@ pub(super) fn is_inside(executor: usize) -> bool {
     with(|executors| executors.contains(&executor))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::{inside, is_inside};
 

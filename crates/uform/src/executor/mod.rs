@@ -73,6 +73,9 @@ mod threads;
 #[path = "turns.rs"]
 mod threads;
 
+#[cfg(all(test, loom))]
+mod under_loom;
+
 pub use call::Control;
 pub use description::{Description, ExecutorKind};
 pub use mood::Mood;
@@ -83,12 +86,12 @@ pub use work::{Share, Work};
 
 use std::fmt;
 use std::iter;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use call::{Admission, Call, Deferred, Queued, guarded, tell};
 use inside::{inside, is_inside};
 use order::{Order, Ticket};
-use sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock, mpsc};
 use threads::Threads;
 use work::Once;
 

@@ -5,12 +5,11 @@
 //! theirs. So the job gets threads for itself, which end with it.
 
 use std::panic;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Builder, ScopedJoinHandle};
 
 use super::seat::{Here, prefer_memory};
-use super::sync::lock;
+use super::sync::{Mutex, lock};
 use super::threads::block_signals;
 use crate::kernels::{ForkJoin, Solo};
 
@@ -27,7 +26,7 @@ impl Near {
         Near {
             lanes,
             memory_domains,
-            refused: Mutex::default(),
+            refused: Mutex::new(Vec::new()),
         }
     }
 

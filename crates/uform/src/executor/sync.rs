@@ -1,10 +1,18 @@
-//! What threads share. Every atomic and lock of the executor comes from
-//! here, so that a model checker can put its own in their place.
+//! What threads share. Every atomic, lock, channel and thread of the executor comes
+//! from here, so that a model checker can put its own in their place: with `--cfg loom`
+//! they are loom's, and `under_loom` says what is checked with them.
+
+#[cfg(loom)]
+mod modelled;
+#[cfg(not(loom))]
+mod real;
 
 use std::sync::PoisonError;
 
-pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-pub(super) use std::sync::{Mutex, MutexGuard};
+#[cfg(loom)]
+pub(super) use modelled::*;
+#[cfg(not(loom))]
+pub(super) use real::*;
 
 /// Locks. A lock is never left half-changed here, whatever panicked while it
 /// was held, so poisoning says nothing.

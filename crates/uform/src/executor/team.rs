@@ -43,7 +43,6 @@
 //! its own thread, as the only lane of its job.
 
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -51,7 +50,7 @@ use std::sync::Arc;
 use super::bell::Bell;
 use super::gate::Gate;
 use super::pace::Pace;
-use super::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, Padded, lock};
+use super::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, Padded, UnsafeCell, lock};
 use crate::kernels::{ForkJoin, Solo};
 
 /// What one job's lanes call, for tasks below a count.
@@ -144,7 +143,7 @@ impl Team {
     fn share(&self, lane: usize) {
         // SAFETY: the gate is open or this lane is counted inside it, so the
         // leader is within `run`: the job is written and not written again.
-        let Job { body, tasks } = unsafe { *self.entrance.job.get() };
+        let Job { body, tasks } = self.entrance.job.with(|job| unsafe { *job });
         // SAFETY: as above, the closure is alive until `run` returns.
         let body = unsafe { &*body };
         let shared = panic::catch_unwind(AssertUnwindSafe(|| {
@@ -203,7 +202,9 @@ impl ForkJoin for Team {
         };
         // SAFETY: this thread leads, and the gate was closed and left by all
         // at the end of the job before.
-        unsafe { *self.entrance.job.get() = Job { body, tasks } };
+        self.entrance
+            .job
+            .with_mut(|job| unsafe { *job = Job { body, tasks } });
         self.next.store(0, Ordering::Relaxed);
         self.entrance.gate.open();
         self.bell.ring(helpers as u32);
@@ -217,7 +218,7 @@ impl ForkJoin for Team {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::{Pace, Team};
     use crate::executor::sync::{AtomicUsize, Ordering};

@@ -12,8 +12,7 @@
 
 use std::io;
 use std::process;
-use std::sync::{Arc, TryLockError, mpsc};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, TryLockError};
 
 use super::Core;
 use super::bell::Bell;
@@ -21,7 +20,8 @@ use super::inside::inside;
 use super::mood::Mood;
 use super::pace::Pace;
 use super::seat::{Here, sit};
-use super::sync::{Mutex, lock};
+use super::sync::thread::{Builder, JoinHandle};
+use super::sync::{Mutex, lock, mpsc};
 use super::team::Team;
 use crate::kernels::ForkJoin;
 use crate::{Error, Result, Status};
@@ -169,8 +169,9 @@ impl Threads {
     fn conduct(&self, core: &Arc<Core>, up: &mpsc::Sender<io::Result<()>>) {
         let lanes = self.team.lanes();
         // One lane is led beside a caller that has a thread of its own.
-        self.pace
-            .set_roomy(core.place.parallelism() >= lanes.max(2));
+        // A model checker has no cores, and no time to spin in.
+        let roomy = !cfg!(loom) && core.place.parallelism() >= lanes.max(2);
+        self.pace.set_roomy(roomy);
         core.seat(0);
         let mut workers = Vec::new();
         let hired = self.hire(core, &mut workers);
@@ -256,7 +257,7 @@ fn refused(lanes: usize, error: io::Error) -> Error {
 /// Leaves signals to the threads of the program, whose handlers expect to run
 /// there. Workers inherit it from the conductor. Faults of a thread's own stay
 /// open: they cannot be handled elsewhere, and crash reporters wait for them.
-#[cfg(unix)]
+#[cfg(all(unix, not(loom)))]
 pub(super) fn block_signals() {
     const OWN_FAULTS: [libc::c_int; 6] = [
         libc::SIGSEGV,
@@ -278,5 +279,5 @@ pub(super) fn block_signals() {
     }
 }
 
-#[cfg(not(unix))]
+#[cfg(any(not(unix), loom))]
 pub(super) fn block_signals() {}
