@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::bert::{Bert, Embeddings, Layer};
 use super::dense::Head;
 use super::files::Source;
+use super::fingerprint::{Digest, Fingerprint, Recorder};
 #[cfg(feature = "native")]
 use super::folder::Folder;
 use super::opened::Opened;
@@ -17,8 +18,8 @@ use super::weights::Weights;
 use super::{Model, ModelOptions, Parts};
 use crate::executor::{Control, Executor, Hold};
 use crate::hardware::CpuClass;
-use crate::kernels::Kernels;
 use crate::kernels::fork_join::for_each;
+use crate::kernels::{Kernels, Precision};
 use crate::{Error, Result};
 
 impl Model {
@@ -97,19 +98,22 @@ fn read(
     options: &ModelOptions,
     hold: &mut Hold<'_>,
 ) -> Result<Model> {
+    let recorder = Recorder::new(source);
     let reader = Reader {
-        source,
-        files: Opened::open(source)?,
+        source: &recorder,
+        files: Opened::open(&recorder)?,
         kernels: Kernels::of(class, options.precision),
+        precision: options.precision,
     };
     reader.load(class, hold)
 }
 
 /// Reads what a model's files hold.
 struct Reader<'a> {
-    source: &'a dyn Source,
+    source: &'a Recorder<'a>,
     files: Opened,
     kernels: &'static Kernels,
+    precision: Precision,
 }
 
 /// What an [`Item`] became.
@@ -152,6 +156,7 @@ impl Reader<'_> {
             unreachable!("every item was read, or its error returned");
         };
         control.report(self.total(), self.total());
+        let (parameters, fingerprint) = self.identify();
         Ok(Model::new(Parts {
             bert: Bert::new(self.files.config, self.kernels, embeddings, layers),
             heads,
@@ -159,6 +164,9 @@ impl Reader<'_> {
             settings: self.files.settings,
             kernels: self.kernels,
             class,
+            precision: self.precision,
+            parameters,
+            fingerprint,
         }))
     }
 
@@ -185,6 +193,16 @@ impl Reader<'_> {
                 Loaded::Head(Head::read(&heads[index], kernels, &settings.dense[index])?)
             }
         })
+    }
+
+    /// How many weights were read, and which model they and its settings are.
+    fn identify(&self) -> (u64, Fingerprint) {
+        let modules: Vec<_> = self.all_weights().map(Weights::digests).collect();
+        let tensors = modules.iter().flat_map(|tensors| tensors.values());
+        let parameters = tensors.map(Digest::values).sum();
+        let modules = modules.iter().map(|tensors| &**tensors);
+        let fingerprint = Fingerprint::of(&self.source.files(), modules, self.precision);
+        (parameters, fingerprint)
     }
 
     fn report(&self, control: &Control) {
