@@ -3,7 +3,8 @@ import { backend } from "./backend/native.js";
 import { deferred } from "./deferred.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { constant, Handle } from "./handle.js";
-import { count, oneOf, type Option, readArgument, readOptions, text } from "./options.js";
+import type { CpuClass } from "./hardware.js";
+import { count, cpuClass, oneOf, type Option, readArgument, readOptions } from "./options.js";
 
 /** How an executor's threads wait for work. */
 export enum Mood {
@@ -20,13 +21,13 @@ export interface ExecutorForRamConfig {
    * and CPU quota counted), at least one.
    */
   threads?: number | undefined;
-  /** The class of kernels, such as `"intel-skylake"`. Absent: the CPU's own. */
-  cpuClass?: string | undefined;
+  /** The class of kernels. Absent: the CPU's own. */
+  cpuClass?: CpuClass | undefined;
   /** The most deferred calls outstanding at a time. Absent or 0: 1024. */
   deferredLimit?: number | undefined;
 }
 
-const forRamShape = { threads: count, cpuClass: text, deferredLimit: count };
+const forRamShape = { threads: count, cpuClass, deferredLimit: count };
 
 /** Only this module makes executors. */
 const key = Symbol("executor");

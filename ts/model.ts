@@ -1,12 +1,15 @@
 import type { CompiledModel, EncodeOptions } from "./backend/backend.js";
 import { backend } from "./backend/native.js";
 import { deferred, type DeferredOptions, Outstanding } from "./deferred.js";
+import { describe, type ModelDescription } from "./description.js";
 import { Embeddings } from "./embeddings.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { compiledExecutor, type Executor, executorOption } from "./executor.js";
 import { constant, Handle } from "./handle.js";
+import type { CpuClass } from "./hardware.js";
 import {
   abortSignal,
+  cpuClass,
   flag,
   oneOf,
   type Option,
@@ -31,8 +34,8 @@ export type Pooling = (typeof poolings)[number];
 export interface LoadRamOptions {
   /** Which threads read and pack the weights. Absent: the caller's own. */
   executor?: Executor | undefined;
-  /** The class of kernels, such as `"intel-skylake"`. Absent: the CPU's own. */
-  cpuClass?: string | undefined;
+  /** The class of kernels. Absent: the executor's where it is pinned, else the CPU's own. */
+  cpuClass?: CpuClass | undefined;
   /** The numbers to compute in. Absent: `"auto"`. */
   precision?: Precision | undefined;
 }
@@ -61,7 +64,7 @@ export interface EncodeTextSyncOptions {
 /** How {@link Model.encodeText} encodes. Progress is in texts. */
 export interface EncodeTextOptions extends EncodeTextSyncOptions, DeferredOptions {}
 
-const loadShape = { executor: executorOption, cpuClass: text, precision: oneOf(precisions) };
+const loadShape = { executor: executorOption, cpuClass, precision: oneOf(precisions) };
 const deferredShape = { signal: abortSignal, onProgress: progressListener };
 const encodeShape = {
   executor: executorOption,
@@ -209,6 +212,16 @@ export class Model extends Handle {
     const runner = compiledExecutor(read.executor);
     const encode = () => backend().modelEncodeText(model, runner, checked, encodeOptions(read));
     return new Embeddings(translated(encode));
+  }
+
+  /**
+   * What the model is, and how it computes.
+   *
+   * @throws {@link FreedError} when the model was freed.
+   */
+  describe(): ModelDescription {
+    const model = usable("model.describe", this);
+    return describe(translated(() => backend().modelDescribe(model)));
   }
 
   /**

@@ -91,6 +91,16 @@ describe("installed in an empty folder", () => {
     }
   });
 
+  test("npx uform runs the command line", () => {
+    const found = JSON.parse(run("npx", ["--offline", "uform", "info", "--json"], app));
+    const { version } = manifests[0];
+    assert.deepEqual([found.package, found.addon, found.error], [version, version, null]);
+    const texts = join(folder, "texts.txt");
+    writeFileSync(texts, "a red bicycle\n");
+    const line = run("npx", ["--offline", "uform", "embed", texts, "--model", model], app);
+    assert.equal(JSON.parse(line).embedding.length, 384);
+  });
+
   test("importing it takes less than 500 ms", () => {
     // Ten times the 50 ms it should take, so that a busy machine does not fail it.
     const measure = `const start = performance.now(); await import("uform"); console.log(performance.now() - start);`;

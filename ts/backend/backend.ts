@@ -11,6 +11,8 @@ export interface Backend {
   capabilitiesCompiled(): string;
   /** What this machine offers now: comma-separated words. */
   capabilitiesAvailable(): string;
+  /** The machine as the engine sees it. */
+  hardwareDescribe(): HardwareDescription;
 
   /** Spawns host threads for models that reside in host memory. */
   executorForRam(config: RamConfig): CompiledExecutor;
@@ -33,6 +35,8 @@ export interface Backend {
     call: CompiledCall,
     settle: Settle<CompiledModel>,
   ): void;
+  /** What the model is, and how it computes. */
+  modelDescribe(model: CompiledModel): CompiledModelDescription;
   /** Vectors of the texts. */
   modelEncodeText(
     model: CompiledModel,
@@ -111,4 +115,38 @@ export interface CompiledEmbeddings {
   readonly data: Float32Array;
   readonly tokens: Uint32Array;
   readonly truncated: Uint8Array;
+}
+
+/** A model's description as the backend returns it. The words are the engine's. */
+export interface CompiledModelDescription {
+  readonly architecture: string;
+  readonly parameters: number;
+  readonly dimensions: number;
+  readonly tokenLimit: number;
+  readonly pooling?: string;
+  readonly normalize: boolean;
+  readonly prompts: readonly (readonly string[])[];
+  readonly defaultPrompt?: string;
+  readonly precision: string;
+  readonly cpuClass: string;
+  readonly bytes: number;
+  readonly fingerprint: string;
+}
+
+/** The machine as the backend sees it. */
+export interface HardwareDescription {
+  /** The backend's own version. */
+  readonly version: string;
+  readonly cpuClass: string;
+  /** Every class that runs here. */
+  readonly cpuClasses: readonly string[];
+  readonly cores: {
+    readonly usable: number;
+    readonly online: number;
+    readonly affinity?: number;
+    readonly cpuset?: number;
+    readonly quota?: number;
+    /** What `usable` is limited by: `"machine"`, `"affinity"`, `"cpuset"` or `"quota"`. */
+    readonly limit: string;
+  };
 }
