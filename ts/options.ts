@@ -31,7 +31,7 @@ export function readOptions<S extends Shape>(
 ): Read<S> {
   const keys = Object.keys(shape);
   if (!isPlain(given)) {
-    refuse(where, "the options", `an object with any of ${keys.join(", ")}`, given);
+    refuse(where, "the options", `a plain object with any of ${keys.join(", ")}`, given);
   }
   for (const key of Reflect.ownKeys(given)) {
     if (typeof key === "string" && Object.hasOwn(shape, key)) continue;
@@ -67,7 +67,11 @@ export function refuse(where: string, what: string, expected: string, value: unk
 /** An object of options, rather than something else that happens to be one. */
 function isPlain(value: unknown): value is object {
   if (typeof value !== "object" || value === null || value instanceof Handle) return false;
-  return Object.prototype.toString.call(value) === "[object Object]";
+  if (Object.prototype.toString.call(value) !== "[object Object]") return false;
+  // A backend's handle looks like an object without anything that nobody can add to.
+  const handle =
+    !("toString" in value) && !Object.isExtensible(value) && Reflect.ownKeys(value).length === 0;
+  return !handle;
 }
 
 function unknownOption(
