@@ -91,6 +91,17 @@ describe("installed in an empty folder", () => {
     }
   });
 
+  test("esbuild's bundles, ESM and CommonJS, embed and compare", () => {
+    for (const [program, format, bundle] of [
+      ["esm.mjs", "esm", "esm.bundle.mjs"],
+      ["cjs.cjs", "cjs", "cjs.bundle.cjs"],
+    ]) {
+      const how = ["--bundle", "--minify", "--platform=node", `--format=${format}`];
+      run(tool("esbuild"), [program, ...how, `--outfile=${bundle}`], app);
+      assert.equal(run(process.execPath, [bundle, model], app).trim(), "close", bundle);
+    }
+  });
+
   test("npx uform runs the command line", () => {
     const found = JSON.parse(run("npx", ["--offline", "uform", "info", "--json"], app));
     const { version } = manifests[0];
