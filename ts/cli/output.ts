@@ -65,8 +65,8 @@ class JsonLines implements Output {
   async write(texts: string[], found: Embeddings): Promise<void> {
     const lines = texts.map((text, index) => {
       // Nine digits are a 32-bit float, exactly; JSON would print the 64-bit one it is equal to.
-      const embedding = Array.from(found.row(index), (value) => Number(value.toPrecision(9)));
-      return `${JSON.stringify({ text, embedding })}\n`;
+      const numbers = Array.from(found.row(index), (value) => value.toPrecision(9));
+      return `{"text":${JSON.stringify(text)},"embedding":[${numbers.join(",")}]}\n`;
     });
     await this.sink.write(lines.join(""));
   }

@@ -1,14 +1,9 @@
-//! What a model is, in 128 bits: a [`Fingerprint`] of the files and settings its vectors follow
-//! from.
+//! Which model this is: a hash of the files and settings its vectors follow from.
 //!
-//! It covers every settings file that was read, byte for byte; the tokenizer; every tensor that
-//! was read, with its kind and shape; and the precision. It does not cover where the files lie,
-//! what nobody reads (a README, a pooler), how tensors are named or spread over files, or who
-//! computes: threads, executor, machine and class. So vectors of models with one fingerprint
-//! differ in rounding at most, and on one class in nothing.
-//!
-//! The hash is XXH3 (<https://github.com/Cyan4973/xxHash>): as fast as weights come from memory.
-//! It tells models apart; it does not resist somebody who forges one.
+//! It is taken while they are read, since afterwards the files may be gone or others: small files as
+//! they pass the [`Recorder`], each tensor by the lane that reads it, in the pass that checks its
+//! values. The hash is XXH3 (<https://github.com/Cyan4973/xxHash>), which is faster than weights
+//! come from memory.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -21,7 +16,15 @@ use super::files::{Bytes, Source};
 use crate::error::Result;
 use crate::kernels::Precision;
 
-/// Which model this is, as [the module](self) says. Shown as 32 hexadecimal digits.
+/// Which model this is, in 128 bits, shown as 32 hexadecimal digits.
+///
+/// It covers every settings file that was read, byte for byte; the tokenizer; every tensor that
+/// was read, with its kind and shape; and the precision. It does not cover where the files lie,
+/// what nobody reads (a README, a pooler), how tensors are prefixed or spread over files, or who
+/// computes: threads, executor, machine and class. So vectors of models with one fingerprint
+/// differ in rounding at most, and on one class in nothing.
+///
+/// It tells models apart; it does not resist somebody who forges one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint(u128);
 

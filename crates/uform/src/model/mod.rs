@@ -8,7 +8,7 @@
 //! ([`tensors`], [`weights`]), the vocabulary in `tokenizer.json`
 //! ([`tokenizer_file`], [`tokenizer`]). `load` reads all of it in order; what is wrong
 //! with a file is said there, by name, before anything is computed. On the way it takes the
-//! model's [`fingerprint`], and a loaded model can tell what it is ([`description`]).
+//! model's [`Fingerprint`], and a loaded model can tell what it is ([`Description`]).
 //!
 //! A deferred call and its neighbours of one kind (`call`), or an immediate one, go
 //! through `encode` (texts to tokens, tokens to blocks, blocks to vectors), `plan` (which lane computes which block), `bert` (the layers),
