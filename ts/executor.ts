@@ -3,7 +3,8 @@ import { backend } from "./backend/native.js";
 import { deferred } from "./deferred.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { constant, Handle } from "./handle.js";
-import { count, ids, oneOf, type Option, readArgument, readOptions, text } from "./options.js";
+import type { CpuClass } from "./hardware.js";
+import { count, cpuClass, ids, oneOf, type Option, readArgument, readOptions } from "./options.js";
 
 /** How an executor's threads wait for work. */
 export enum Mood {
@@ -33,13 +34,13 @@ export interface ExecutorForRamConfig {
    * (affinity mask, cpuset and CPU quota counted), at least one.
    */
   threads?: number | undefined;
-  /** The class of kernels, such as `"intel-skylake"`. Absent: the CPU's own. */
-  cpuClass?: string | undefined;
+  /** The class of kernels. Absent: the CPU's own. */
+  cpuClass?: CpuClass | undefined;
   /** The most deferred calls outstanding at a time. Absent or 0: 1024. */
   deferredLimit?: number | undefined;
 }
 
-const forRamShape = { memoryDomains: ids, threads: count, cpuClass: text, deferredLimit: count };
+const forRamShape = { memoryDomains: ids, threads: count, cpuClass, deferredLimit: count };
 
 /** What an {@link Executor} is and does just now. Cores and domains go by the system's numbers. */
 export interface ExecutorDescription {
@@ -54,7 +55,7 @@ export interface ExecutorDescription {
   /** What was counted to know how many cores this process may use, and which limit was the tightest. */
   readonly counted: CoreCount;
   /** The class of kernels it is pinned to, or the CPU's own. */
-  readonly cpuClass: string;
+  readonly cpuClass: CpuClass;
   /** How its threads wait for work. */
   readonly mood: Mood;
   /** Deferred calls queued or running. */
@@ -114,7 +115,8 @@ export class Executor extends Handle {
    */
   describe(): ExecutorDescription {
     const compiled = compiledExecutor(this);
-    return translated(() => backend().executorDescribe(compiled));
+    const found = translated(() => backend().executorDescribe(compiled));
+    return { ...found, cpuClass: found.cpuClass as CpuClass };
   }
 
   /**

@@ -13,3 +13,28 @@ export function capabilitiesCompiled(): string {
 export function capabilitiesAvailable(): string {
   return translated(() => backend().capabilitiesAvailable());
 }
+
+/**
+ * A CPU class: a bundle of instructions that kernels are written for. Which of them this CPU runs,
+ * {@link capabilitiesAvailable} tells; which this build has kernels of its own for,
+ * {@link capabilitiesCompiled}.
+ */
+export type CpuClass =
+  | "serial"
+  | "intel-haswell"
+  | "intel-sierra"
+  | "intel-skylake"
+  | "intel-icelake"
+  | "amd-genoa"
+  | "intel-sapphire"
+  | "intel-granite"
+  | "intel-diamond"
+  | "aws-g2"
+  | "apple-m2"
+  | "apple-m4"
+  | "aws-g5"
+  | "nvidia-vera"
+  | "alibaba-c930"
+  | "wasm32-v128"
+  | "wasm64-extended"
+  | "monoversioned";

@@ -1,3 +1,9 @@
+import { createRequire } from "node:module";
+import { loadWith } from "./backend/native.js";
+
+// A bundle that became CommonJS has no URL, and needs none.
+if (import.meta.url) loadWith(createRequire(import.meta.url));
+
 // The classes exist once, in the CommonJS modules, so that `instanceof` holds
 // whichever way a program and its dependencies load the package.
 export * from "./index.js";

@@ -9,6 +9,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 
 export type { CompiledExecutor, CompiledModel, CoreCount } from "./backend/backend.js";
+export type { ModelDescription } from "./description.js";
 export { Embeddings } from "./embeddings.js";
 export {
   ConfigMismatchError,
@@ -27,7 +28,7 @@ export {
   UnsupportedError,
 } from "./errors.js";
 export { Executor, type ExecutorDescription, type ExecutorForRamConfig, Mood } from "./executor.js";
-export { capabilitiesAvailable, capabilitiesCompiled } from "./hardware.js";
+export { capabilitiesAvailable, capabilitiesCompiled, type CpuClass } from "./hardware.js";
 export {
   type EncodeTextOptions,
   type EncodeTextSyncOptions,

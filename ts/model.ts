@@ -1,12 +1,15 @@
 import type { CompiledModel, EncodeOptions } from "./backend/backend.js";
 import { backend } from "./backend/native.js";
 import { deferred, type DeferredOptions, Outstanding } from "./deferred.js";
+import { describe, type ModelDescription } from "./description.js";
 import { Embeddings } from "./embeddings.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { compiledExecutor, type Executor, executorOption } from "./executor.js";
 import { constant, Handle } from "./handle.js";
+import type { CpuClass } from "./hardware.js";
 import {
   abortSignal,
+  cpuClass,
   flag,
   ids,
   oneOf,
@@ -37,8 +40,8 @@ export interface LoadRamOptions {
    * are several. Absent or `[]`: those the executor was placed in, else wherever the system puts them.
    */
   memoryDomains?: readonly number[] | undefined;
-  /** The class of kernels, such as `"intel-skylake"`. Absent: the CPU's own. */
-  cpuClass?: string | undefined;
+  /** The class of kernels. Absent: the executor's where it is pinned, else the CPU's own. */
+  cpuClass?: CpuClass | undefined;
   /** The numbers to compute in. Absent: `"auto"`. */
   precision?: Precision | undefined;
 }
@@ -70,7 +73,7 @@ export interface EncodeTextOptions extends EncodeTextSyncOptions, DeferredOption
 const loadShape = {
   executor: executorOption,
   memoryDomains: ids,
-  cpuClass: text,
+  cpuClass,
   precision: oneOf(precisions),
 };
 const deferredShape = { signal: abortSignal, onProgress: progressListener };
@@ -220,6 +223,16 @@ export class Model extends Handle {
     const runner = compiledExecutor(read.executor);
     const encode = () => backend().modelEncodeText(model, runner, checked, encodeOptions(read));
     return new Embeddings(translated(encode));
+  }
+
+  /**
+   * What the model is, and how it computes.
+   *
+   * @throws {@link FreedError} when the model was freed.
+   */
+  describe(): ModelDescription {
+    const model = usable("model.describe", this);
+    return describe(translated(() => backend().modelDescribe(model)));
   }
 
   /**

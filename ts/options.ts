@@ -1,5 +1,6 @@
 import { InvalidArgumentError } from "./errors.js";
 import { Handle } from "./handle.js";
+import type { CpuClass } from "./hardware.js";
 
 /**
  * What one option accepts. It returns the value the option stands for, `undefined` when it
@@ -30,7 +31,7 @@ export function readOptions<S extends Shape>(
 ): Read<S> {
   const keys = Object.keys(shape);
   if (!isPlain(given)) {
-    refuse(where, "the options", `an object with any of ${keys.join(", ")}`, given);
+    refuse(where, "the options", `a plain object with any of ${keys.join(", ")}`, given);
   }
   for (const key of Reflect.ownKeys(given)) {
     if (typeof key === "string" && Object.hasOwn(shape, key)) continue;
@@ -66,7 +67,11 @@ export function refuse(where: string, what: string, expected: string, value: unk
 /** An object of options, rather than something else that happens to be one. */
 function isPlain(value: unknown): value is object {
   if (typeof value !== "object" || value === null || value instanceof Handle) return false;
-  return Object.prototype.toString.call(value) === "[object Object]";
+  if (Object.prototype.toString.call(value) !== "[object Object]") return false;
+  // A backend's handle looks like an object without anything that nobody can add to.
+  const handle =
+    !("toString" in value) && !Object.isExtensible(value) && Reflect.ownKeys(value).length === 0;
+  return !handle;
 }
 
 function unknownOption(
@@ -75,11 +80,8 @@ function unknownOption(
   keys: string[],
   instead: string | undefined,
 ): never {
-  const [nearest = ""] = [...keys].sort((a, b) => distance(a, key) - distance(b, key));
-  // A third of its letters wrong is a slip of the pen; more is another word.
-  const slip = distance(nearest, key) <= 1 + nearest.length / 3;
-  const hint =
-    instead ?? (slip ? `the nearest valid one is \`${nearest}\`` : "it has no such option");
+  const near = nearest(String(key), keys);
+  const hint = instead ?? (near ? `the nearest valid one is \`${near}\`` : "it has no such option");
   throw new InvalidArgumentError(
     `${where}: unknown option ${show(key)}; ${hint} (valid: ${keys.join(", ")})`,
   );
@@ -115,6 +117,9 @@ const isId = (value: unknown) =>
 /** @internal */
 export const text: Option<string> = (value, refuse) =>
   typeof value === "string" ? value : refuse("a string");
+
+/** A string of which the engine is the judge: {@link CpuClass} is what types say it takes. @internal */
+export const cpuClass: Option<CpuClass> = (value, refuse) => text(value, refuse) as CpuClass;
 
 /** @internal */
 export const flag: Option<boolean> = (value, refuse) =>
@@ -175,9 +180,20 @@ function showArray(values: unknown[]): string {
     : `an array of ${values.length}`;
 }
 
+/**
+ * The word that was probably meant; `undefined` where none is near.
+ *
+ * @internal
+ */
+export function nearest(word: string, words: readonly string[]): string | undefined {
+  const [near] = [...words].sort((a, b) => distance(a, word) - distance(b, word));
+  // A third of its letters wrong is a slip of the pen; more is another word.
+  return near !== undefined && distance(near, word) <= 1 + near.length / 3 ? near : undefined;
+}
+
 /** How many letters must change to make one word of the other, whatever their case (Levenshtein). */
-function distance(a: string, b: string | symbol): number {
-  const [from, to] = [a.toLowerCase(), String(b).toLowerCase()];
+function distance(a: string, b: string): number {
+  const [from, to] = [a.toLowerCase(), b.toLowerCase()];
   let row = Array.from({ length: to.length + 1 }, (_, column) => column);
   for (let line = 1; line <= from.length; line++) {
     const next = [line];

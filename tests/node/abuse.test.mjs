@@ -93,9 +93,9 @@ test("options of another kind were taken for options", async () => {
   for (const options of [new Map(), new Date(), Object(2), signal, executor, [], () => {}]) {
     await assert.rejects(
       model.encodeText("x", options),
-      failure(InvalidArgumentError, "an object"),
+      failure(InvalidArgumentError, "a plain object"),
     );
-    assert.throws(() => Executor.forRam(options), failure(InvalidArgumentError, "an object"));
+    assert.throws(() => Executor.forRam(options), failure(InvalidArgumentError, "a plain object"));
   }
   assert.throws(
     () => model.encodeTextSync("x", executor),

@@ -1,10 +1,15 @@
-// Everything a caller can get wrong is refused at the edge, naming the key, the value and
-// what would be accepted. A promise form rejects and never throws.
+// Everything a caller can get wrong is refused at the edge, naming the key, the value and what would
+// be accepted, with nothing half-made. A promise form rejects and never throws.
+//
+// It is one table. `values` are what a program might put anywhere, by mistake; `options` and
+// `positions` say for each key which of them it takes, and what more it takes and refuses. Whatever
+// a row does not take must be refused. A key of the surface without a row fails the test.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { after, test } from "node:test";
 import { inspect } from "node:util";
-import { Executor, InvalidArgumentError, Model } from "uform";
-import { failure, modelPath } from "./support.mjs";
+import { Executor, InvalidArgumentError, Model, Mood } from "uform";
+import { modelPath, root } from "./support.mjs";
 
 const model = Model.loadRam(modelPath);
 const executor = Executor.forRam({ threads: 1 });
@@ -13,154 +18,370 @@ after(() => {
   executor.free();
 });
 
-const immediate = {
-  "Executor.forRam": (...given) => Executor.forRam(...given),
-  "Model.loadRam": (...given) => Model.loadRam(...given),
-  "model.encodeTextSync": (...given) => model.encodeTextSync(...given),
-  "executor.drain": (...given) => executor.drain(...given),
-  "new Executor": (...given) => new Executor(...given),
-  "new Model": (...given) => new Model(...given),
+const { signal } = new AbortController();
+const listener = () => {};
+const many = 2 ** 53 - 1;
+
+/** Each kind of mistake, and how a message shows the value. `[]` and objects are one value each. */
+const none = [];
+const twice = [0, 0];
+const unknown = [1_000_000];
+const plain = {};
+const values = new Map([
+  // Of the wrong type.
+  [null, "null"],
+  [true, "true"],
+  [false, "false"],
+  ["", '""'],
+  ["x", '"x"'],
+  ["1", '"1"'],
+  [1n, "1n"],
+  [Symbol("s"), "Symbol(s)"],
+  [listener, "a function"],
+  [plain, "an object"],
+  [new Date(0), "an object"],
+  [new String("x"), "an object"],
+  [new URL("file:///x"), "an object"],
+  [new Set(["x"]), "an object"],
+  [new AbortController(), "an object"],
+  [signal, "an object"],
+  [executor, "a handle"],
+  [model, "a handle"],
+  [executor.compiled, "an object"],
+  [none, "[]"],
+  [["serial"], '["serial"]'],
+  // Numbers that are no count, or too large a one.
+  [NaN, "NaN"],
+  [-1, "-1"],
+  [-7, "-7"],
+  [0.5, "0.5"],
+  [1.5, "1.5"],
+  [-0, "-0"],
+  [0, "0"],
+  [1, "1"],
+  [many, String(many)],
+  [2 ** 53, String(2 ** 53)],
+  [1e300, "1e+300"],
+  [Infinity, "Infinity"],
+  // Duplicate, and unknown as an id.
+  [twice, "[0, 0]"],
+  [unknown, "[1000000]"],
+  [["cls", "cls"], '["cls", "cls"]'],
+  ["haswell", '"haswell"'],
+  ["INTEL-HASWELL", '"INTEL-HASWELL"'],
+  ["intel-haswell ", '"intel-haswell "'],
+  ["aws-g2", '"aws-g2"'],
+  ["avg", '"avg"'],
+  ["bf16", '"bf16"'],
+  ["Parked", '"Parked"'],
+]);
+
+/** Those of them that are strings. */
+const strings = [...values.keys()].filter((value) => typeof value === "string");
+
+/**
+ * What a key takes.
+ * - `absent`: what means the same as leaving it out, besides `undefined`.
+ * - `accepted`: what else it takes. Loading a model takes a while, so they are few.
+ * - `expected`: words by which a message says what would be accepted.
+ * - `refused`: values that are refused in other words, and more values that are refused.
+ * - `apart`: values that this table says nothing about.
+ */
+const options = {
+  memoryDomains: {
+    absent: [none],
+    accepted: [[0]],
+    expected: "an array of ids",
+    refused: [
+      [twice, ["`memoryDomains` is [0, 0]", "accepted"]],
+      [unknown, ["no memory domain 1000000", "0"]],
+      ...[[-1], [0, 0.5], [NaN], [2 ** 32], [0, -1], [,]].map((ids) => [
+        ids,
+        ["memoryDomains", "an array of ids"],
+      ]),
+      [[0, -1], ["[0, -1]"]],
+    ],
+  },
+  threads: {
+    absent: [0, -0],
+    accepted: [1, 2],
+    expected: "a whole number (0 or undefined: absent)",
+    refused: [
+      [many, ["1 to 1024"]],
+      [1025, ["1 to 1024", "1025"]],
+    ],
+  },
+  deferredLimit: {
+    absent: [0, -0],
+    accepted: [1, many],
+    expected: "a whole number (0 or undefined: absent)",
+  },
+  cpuClass: {
+    accepted: ["serial"],
+    expected: "a string",
+    refused: [
+      ...strings
+        .filter((word) => word !== "aws-g2")
+        .map((word) => [word, ["accepted: serial, intel-haswell", JSON.stringify(word)]]),
+      ["aws-g2", ["64-bit Arm", "would work: serial"]],
+    ],
+  },
+  precision: { accepted: ["auto", "f32"], expected: '"auto", "f32"' },
+  executor: { accepted: [executor], expected: "an Executor of this package" },
+  signal: { accepted: [signal], expected: "an AbortSignal" },
+  onProgress: { accepted: [listener], expected: "a function of (done, total)" },
+  pooling: {
+    accepted: ["mean", "cls", "max", "last", "mean-sqrt", "weighted-mean"],
+    expected: '"mean", "cls", "max", "last", "mean-sqrt", "weighted-mean"',
+  },
+  normalize: { accepted: [true, false], expected: "true or false" },
+  dimensions: {
+    accepted: [1, 384],
+    expected: "a whole number of at least 1",
+    refused: [
+      [many, ["1 to 384"]],
+      [385, ["1 to 384", "385"]],
+    ],
+  },
+  prompt: {
+    expected: "a string",
+    refused: strings.map((name) => [name, ["not a prompt of this model: it has none"]]),
+  },
+  promptText: {
+    accepted: strings,
+    expected: "a string",
+  },
+  truncate: { accepted: [true, "error"], expected: 'true, "error"' },
 };
-const deferred = {
-  "Model.open": (...given) => Model.open(...given),
-  "model.encodeText": (...given) => model.encodeText(...given),
-  "executor.drainAsync": (...given) => executor.drainAsync(...given),
-};
 
-/** For each function, what it must refuse and the words its message must have. */
-const refused = {};
-const refuses = (name, given, ...words) => (refused[name] ??= []).push([given, words]);
-
-const notOptions = [null, 1, "x", true, [], Symbol("s"), 1n, () => {}];
-const notCounts = [-1, 1.5, NaN, Infinity, 2 ** 53, "1", 1n, null, true, {}, []];
-const notStrings = [1, null, true, {}, ["serial"]];
-const notTexts = [undefined, null, 1, {}, new String("x"), Symbol("s"), new Set(["x"])];
-const notPaths = [undefined, null, 1, "", "a\0b", new URL("file:///x"), {}];
-const notExecutors = [{}, executor.compiled, model, null, "threads"];
-const notClasses = ["", "haswell", "INTEL-HASWELL", "intel-haswell "];
-
-const notIds = [
-  -1,
-  1.5,
-  NaN,
-  0,
-  1n,
-  "0",
-  null,
-  true,
-  {},
-  [-1],
-  [0, 0.5],
-  [NaN],
-  ["0"],
-  [2 ** 32],
-  [,],
+/** The options of each function: how it is called with them, and what ends what it made. */
+const encoding = [
+  "executor",
+  "pooling",
+  "normalize",
+  "dimensions",
+  "prompt",
+  "promptText",
+  "truncate",
 ];
+const loading = ["executor", "memoryDomains", "cpuClass", "precision"];
+const functions = {
+  "Executor.forRam": {
+    call: (given) => Executor.forRam(given),
+    keys: ["memoryDomains", "threads", "cpuClass", "deferredLimit"],
+  },
+  "Model.loadRam": { call: (given) => Model.loadRam(modelPath, given), keys: loading },
+  "Model.open": {
+    call: (given) => Model.open(modelPath, given),
+    keys: [...loading, "signal", "onProgress"],
+    deferred: true,
+  },
+  "model.encodeTextSync": { call: (given) => model.encodeTextSync("x", given), keys: encoding },
+  "model.encodeText": {
+    call: (given) => model.encodeText("x", given),
+    keys: [...encoding, "signal", "onProgress"],
+    deferred: true,
+  },
+};
 
-for (const options of notOptions) refuses("Executor.forRam", [options], "threads, cpuClass");
-for (const key of ["threads", "deferredLimit"]) {
-  for (const count of notCounts) refuses("Executor.forRam", [{ [key]: count }], key, "whole");
-}
-refuses("Executor.forRam", [{ threads: 1_000_000 }], "threads", "1000000");
-refuses("Executor.forRam", [{ threads: -7 }], "received -7");
-for (const [key, nearest] of [
-  ["thread", "`threads`"],
-  ["Threads", "`threads`"],
-  ["cpuclass", "`cpuClass`"],
-  ["deferedLimit", "`deferredLimit`"],
-  ["memoryDomain", "`memoryDomains`"],
-  ["affinity", "valid: memoryDomains, threads, cpuClass, deferredLimit"],
-]) {
-  refuses("Executor.forRam", [{ [key]: undefined }], JSON.stringify(key), nearest);
-}
-for (const cpuClass of notStrings) {
-  refuses("Executor.forRam", [{ cpuClass }], "cpuClass", "a string");
-}
-for (const cpuClass of notClasses) refuses("Executor.forRam", [{ cpuClass }], "intel-haswell");
+/** Arguments that stand for themselves, in the form of options. */
+const path = {
+  expected: "the path of a model's folder or .safetensors file",
+  accepted: [modelPath],
+  refused: [
+    [undefined, ["path", "undefined"]],
+    ["a\0b", ["path", "\\u0000"]],
+  ],
+  // What is not there is another error.
+  apart: strings.filter((path) => path !== ""),
+};
+const texts = {
+  expected: "a string or an array of strings",
+  accepted: [none, ...strings],
+  refused: [
+    [undefined, ["texts", "undefined"]],
+    [twice, ["`texts[0]`", "a string", "received 0"]],
+    [
+      ["x", 7],
+      ["`texts[1]`", "a string", "received 7"],
+    ],
+    [
+      ["x", , "y"],
+      ["`texts[1]`", "a string", "received undefined"],
+    ],
+  ],
+  // Arrays of strings are taken, others complain about an element.
+  apart: [...values.keys()].filter((value) => Array.isArray(value) && value !== twice),
+};
+const mood = {
+  absent: [],
+  accepted: [Mood.Parked, -0, Mood.Spinning],
+  expected: "one of 0, 1",
+  refused: [[2, ["mood", "received 2"]]],
+};
+const positions = {
+  "Model.loadRam": { key: "path", row: path, call: (value) => Model.loadRam(value) },
+  "Model.open": { key: "path", row: path, call: (value) => Model.open(value), deferred: true },
+  "model.encodeTextSync": {
+    key: "texts",
+    row: texts,
+    call: (value) => model.encodeTextSync(value),
+  },
+  "model.encodeText": {
+    key: "texts",
+    row: texts,
+    call: (value) => model.encodeText(value),
+    deferred: true,
+  },
+  "executor.drain": { key: "mood", row: mood, call: (value) => executor.drain(value) },
+  "executor.drainAsync": {
+    key: "mood",
+    row: mood,
+    call: (value) => executor.drainAsync(value),
+    deferred: true,
+  },
+};
 
-for (const [name, before] of [
-  ["Executor.forRam", []],
-  ["Model.loadRam", [modelPath]],
-  ["Model.open", [modelPath]],
-]) {
-  for (const memoryDomains of notIds) {
-    refuses(name, [...before, { memoryDomains }], "memoryDomains", "an array of ids");
+/** What a row refuses: each value, and the words its message must have. */
+function refusals(key, { absent = [], accepted = [], expected, refused = [], apart = [] }) {
+  const taken = [undefined, ...absent, ...accepted, ...apart];
+  const special = new Map(refused);
+  const rest = [...values].filter(
+    ([value]) => !special.has(value) && !taken.some((one) => Object.is(one, value)),
+  );
+  return [
+    ...rest.map(([value, shown]) => [value, [key, expected, shown]]),
+    ...refused.map(([value, words]) => [value, [key, ...words]]),
+  ];
+}
+
+/** The message of the refusal, which a promise form reports by rejecting. */
+async function refusal(call, value, deferred, shown) {
+  let failure;
+  try {
+    const outcome = call(value);
+    if (deferred)
+      failure = await outcome.then(
+        () => undefined,
+        (error) => error,
+      );
+  } catch (error) {
+    assert.ok(!deferred, `${shown} threw rather than rejected: ${error}`);
+    failure = error;
   }
-  refuses(name, [...before, { memoryDomains: [0, -1] }], "[0, -1]");
-  refuses(name, [...before, { memoryDomains: [0, 0] }], "`memoryDomains` is [0, 0]", "accepted");
-  refuses(name, [...before, { memoryDomains: [0, 4e9] }], "no memory domain 4000000000", "0");
+  assert.ok(failure, `${shown} was accepted`);
+  assert.equal(failure.constructor, InvalidArgumentError, `${shown}: ${failure.stack}`);
+  return failure.message;
 }
 
-for (const load of ["Model.loadRam", "Model.open"]) {
-  for (const path of notPaths) refuses(load, [path], "path");
-  for (const options of notOptions) refuses(load, [modelPath, options], "precision");
-  for (const executor of notExecutors) refuses(load, [modelPath, { executor }], "executor");
-  for (const cpuClass of notStrings) refuses(load, [modelPath, { cpuClass }], "cpuClass");
-  for (const cpuClass of notClasses) refuses(load, [modelPath, { cpuClass }], "intel-haswell");
-  for (const precision of ["bf16", "i8", "F32", "", 32, null]) {
-    refuses(load, [modelPath, { precision }], "precision", '"auto", "f32"');
-  }
-  refuses(load, [modelPath, { cache: true }], "cache");
+async function refuses(call, value, deferred, words, shown) {
+  const message = await refusal(call, value, deferred, shown);
+  for (const word of words)
+    assert.ok(message.includes(word), `${shown}: no ${word} in: ${message}`);
 }
 
-for (const encode of ["model.encodeTextSync", "model.encodeText"]) {
-  for (const texts of notTexts) refuses(encode, [texts], "texts", "array of strings");
-  refuses(encode, [["x", 7]], "texts[1]", "7");
-  refuses(encode, [["x", , "y"]], "texts[1]", "undefined");
-  for (const options of notOptions) refuses(encode, ["x", options], "pooling");
-  for (const executor of notExecutors) refuses(encode, ["x", { executor }], "executor");
-  for (const dimensions of [...notCounts, 0, 385]) refuses(encode, ["x", { dimensions }], "dim");
-  for (const pooling of ["avg", "", null, 1]) refuses(encode, ["x", { pooling }], '"mean", "cls"');
-  for (const normalize of [0, 1, "true", null]) refuses(encode, ["x", { normalize }], "normalize");
-  for (const truncate of [false, "cut", 1, null]) {
-    refuses(encode, ["x", { truncate }], "truncate", 'true, "error"');
-  }
-  for (const prompt of [1, null, {}]) {
-    refuses(encode, ["x", { prompt }], "prompt", "a string");
-    refuses(encode, ["x", { promptText: prompt }], "promptText", "a string");
-  }
-  refuses(encode, ["x", { normalise: true }], '"normalise"', "`normalize`");
+/** What the process has that a refused call must not have added to. */
+const made = () => /^Threads:.*$/m.exec(readFileSync("/proc/self/status"))[0];
+
+/** Nothing was made or left behind, and the executor takes an immediate call. */
+function untouched(before, where) {
+  assert.equal(made(), before, `${where} left threads behind`);
+  assert.equal(model.encodeTextSync("x", { executor }).rows, 1);
 }
 
-const signal = new AbortController().signal;
-refuses("Model.loadRam", [modelPath, { signal }], '"signal"');
-refuses("model.encodeTextSync", ["x", { signal }], '"signal"');
-for (const signal of [null, {}, new AbortController(), "x"]) {
-  refuses("Model.open", [modelPath, { signal }], "an AbortSignal");
-  refuses("model.encodeText", ["x", { signal }], "an AbortSignal");
+async function accepts(call, value) {
+  const outcome = await call(value);
+  if (outcome instanceof Executor || outcome instanceof Model) outcome.free();
 }
-for (const onProgress of [null, {}, "x"]) {
-  refuses("Model.open", [modelPath, { onProgress }], "a function");
-  refuses("model.encodeText", ["x", { onProgress }], "a function");
-}
-for (const mood of [2, -1, 0.5, "Parked", null, {}]) {
-  refuses("executor.drain", [mood], "mood", "0, 1");
-  refuses("executor.drainAsync", [mood], "mood", "0, 1");
-}
-refuses("new Executor", [{ threads: 1 }], "Executor.forRam");
-refuses("new Model", [modelPath], "Model.loadRam");
 
-for (const [name, call] of Object.entries(immediate)) {
-  test(`${name} throws for each of ${refused[name].length} wrong arguments`, () => {
-    for (const [given, words] of refused[name]) {
-      const shown = `${name}(${inspect(given)})`;
-      assert.throws(() => call(...given), failure(InvalidArgumentError, ...words), shown);
+// The thread of calls without an executor is there from now on.
+await model.encodeText("x");
+
+for (const [name, { call, keys, deferred }] of Object.entries(functions)) {
+  test(`${name} has a row for each of its options, and no other`, async () => {
+    const message = await refusal(call, { "no such option": 1 }, deferred, name);
+    const [, valid] = /^(?=.*"no such option").*\(valid: (.*)\)$/.exec(message);
+    assert.deepEqual(valid.split(", "), keys);
+    for (const key of keys) assert.ok(Object.hasOwn(options, key), key);
+  });
+
+  test(`${name} takes what its options are for`, async () => {
+    const absent = Object.fromEntries(keys.map((key) => [key, undefined]));
+    for (const given of [undefined, {}, Object.create(null), absent]) await accepts(call, given);
+    for (const key of keys) {
+      const { absent = [], accepted = [] } = options[key];
+      for (const value of [...absent, ...accepted]) await accepts(call, { [key]: value });
     }
   });
-}
-for (const [name, call] of Object.entries(deferred)) {
-  test(`${name} rejects each of ${refused[name].length} wrong arguments`, async () => {
-    for (const [given, words] of refused[name]) {
-      const shown = `${name}(${inspect(given)})`;
-      const promise = call(...given);
-      await assert.rejects(promise, failure(InvalidArgumentError, ...words), shown);
+
+  test(`${name} refuses everything else in its options`, async () => {
+    const before = made();
+    for (const key of keys) {
+      for (const [value, words] of refusals(key, options[key])) {
+        const shown = `${name}({ ${key}: ${inspect(value)} })`;
+        await refuses(call, { [key]: value }, deferred, words, shown);
+      }
     }
+    untouched(before, name);
+  });
+
+  test(`${name} refuses unknown options, naming the nearest, and what is no object`, async () => {
+    const before = made();
+    for (const key of keys) {
+      for (const slip of [key.toUpperCase(), key.slice(0, -1), `${key}s`]) {
+        if (keys.includes(slip)) continue;
+        const words = [JSON.stringify(slip), `\`${key}\``, `valid: ${keys.join(", ")}`];
+        await refuses(call, { [slip]: undefined }, deferred, words, `${name}: ${slip}`);
+      }
+    }
+    for (const key of ["x", "cache", "__proto__", "constructor", Symbol("s")]) {
+      const given = Object.defineProperty({}, key, { value: 1, enumerable: true });
+      const words = ["unknown option", typeof key === "string" ? `"${key}"` : "Symbol(s)"];
+      await refuses(call, given, deferred, words, `${name}: ${String(key)}`);
+    }
+    for (const [value, shown] of values) {
+      if (value === plain) continue;
+      const words = [`any of ${keys.join(", ")}`, shown];
+      await refuses(call, value, deferred, words, `${name}(${inspect(value)})`);
+    }
+    untouched(before, name);
   });
 }
 
-test("undefined, 0 and [] mean absent", () => {
-  const zero = { threads: 0, deferredLimit: 0, memoryDomains: [] };
-  for (const config of [undefined, {}, { threads: undefined }, zero]) {
-    Executor.forRam(config).free();
+for (const [name, { key, row, call, deferred }] of Object.entries(positions)) {
+  test(`${name} takes and refuses its ${key}`, async () => {
+    for (const value of [...(row.absent ?? []), ...row.accepted]) await accepts(call, value);
+    const before = made();
+    for (const [value, words] of refusals(key, row)) {
+      await refuses(call, value, deferred, words, `${name}(${inspect(value)})`);
+    }
+    untouched(before, name);
+  });
+}
+
+test("an immediate call says which function takes what it does not", async () => {
+  for (const key of ["signal", "onProgress"]) {
+    const call = (given) => model.encodeTextSync("x", given);
+    await refuses(call, { [key]: undefined }, false, [key, "encodeText takes it"], key);
   }
+});
+
+test("a prompt by name and one as text exclude each other", async () => {
+  const given = { prompt: "query", promptText: "query: " };
+  const call = (given) => model.encodeText("x", given);
+  await refuses(call, given, true, ["`prompt`", "`promptText`"], "both");
+});
+
+test("handles are made by their functions, not by `new`", async () => {
+  await refuses(() => new Executor({ threads: 1 }), 0, false, ["Executor.forRam"], "new Executor");
+  await refuses(() => new Model(modelPath), 0, false, ["Model.loadRam"], "new Model");
+});
+
+test("the type of a class has the words that the engine accepts", async () => {
+  const call = (cpuClass) => Executor.forRam({ cpuClass });
+  const [, accepted] = /accepted: (.*)$/.exec(await refusal(call, "x", false, "cpuClass"));
+  const [, union] = /type CpuClass = ([^;]*);/.exec(
+    readFileSync(`${root}dist/hardware.d.ts`, "utf8"),
+  );
+  assert.deepEqual(union.match(/[^"| ]+/g), accepted.split(", "));
 });

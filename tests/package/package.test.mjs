@@ -110,6 +110,27 @@ describe("installed in an empty folder", () => {
     }
   });
 
+  test("esbuild's bundles, ESM and CommonJS, embed and compare", () => {
+    for (const [program, format, bundle] of [
+      ["esm.mjs", "esm", "esm.bundle.mjs"],
+      ["cjs.cjs", "cjs", "cjs.bundle.cjs"],
+    ]) {
+      const how = ["--bundle", "--minify", "--platform=node", `--format=${format}`];
+      run(tool("esbuild"), [program, ...how, `--outfile=${bundle}`], app);
+      assert.equal(run(process.execPath, [bundle, model], app).trim(), "close", bundle);
+    }
+  });
+
+  test("npx uform runs the command line", () => {
+    const found = JSON.parse(run("npx", ["--offline", "uform", "info", "--json"], app));
+    const { version } = manifests[0];
+    assert.deepEqual([found.package, found.addon, found.error], [version, version, null]);
+    const texts = join(folder, "texts.txt");
+    writeFileSync(texts, "a red bicycle\n");
+    const line = run("npx", ["--offline", "uform", "embed", texts, "--model", model], app);
+    assert.equal(JSON.parse(line).embedding.length, 384);
+  });
+
   test("importing it takes less than 500 ms", () => {
     // Ten times the 50 ms it should take, so that a busy machine does not fail it.
     const measure = `const start = performance.now(); await import("uform"); console.log(performance.now() - start);`;

@@ -5,6 +5,7 @@ import {
   type CompiledExecutor,
   type CompiledModel,
   ContendedError,
+  type CpuClass,
   Embeddings,
   type EncodeTextOptions,
   Executor,
@@ -12,8 +13,10 @@ import {
   type ExecutorForRamConfig,
   type LoadRamOptions,
   Model,
+  type ModelDescription,
   Mood,
   type OpenOptions,
+  type Pooling,
   Status,
   UformError,
 } from "uform";
@@ -42,6 +45,13 @@ await using model = await Model.open("folder", {
 });
 is<Same<typeof model.compiled, CompiledModel>>();
 is<Same<ReturnType<typeof Model.loadRam>, Model>>();
+
+const description = model.describe();
+is<Same<typeof description, ModelDescription>>();
+is<Same<typeof description.cpuClass, CpuClass>>();
+is<Same<typeof description.precision, "f32">>();
+is<Same<typeof description.pooling, Pooling | null>>();
+is<Same<typeof description.prompts, Readonly<Record<string, string>>>>();
 
 const texts: readonly string[] = ["a", "b"];
 const found = await model.encodeText(texts, { pooling: "weighted-mean", truncate: "error" });
@@ -78,6 +88,10 @@ described.cores.push(1);
 Executor.forRam({ threads: "2" });
 // @ts-expect-error
 Executor.forRam(null);
+// @ts-expect-error
+Executor.forRam({ cpuClass: "haswell" });
+// @ts-expect-error
+description.bytes = 0;
 // @ts-expect-error
 new Executor();
 // @ts-expect-error

@@ -11,8 +11,7 @@ export interface Backend {
   capabilitiesCompiled(): string;
   /** What this machine offers now: comma-separated words. */
   capabilitiesAvailable(): string;
-
-  /** The machine as the package sees it. */
+  /** The machine as the engine sees it. */
   hardwareDescribe(): HardwareDescription;
 
   /** Spawns host threads for models that reside in host memory. */
@@ -38,6 +37,8 @@ export interface Backend {
     call: CompiledCall,
     settle: Settle<CompiledModel>,
   ): void;
+  /** What the model is, and how it computes. */
+  modelDescribe(model: CompiledModel): CompiledModelDescription;
   /** Vectors of the texts. */
   modelEncodeText(
     model: CompiledModel,
@@ -103,8 +104,12 @@ export interface CoreCount {
 
 /** What this machine is, and what of it this process may use. Cores and domains go by the system's numbers. */
 export interface HardwareDescription {
+  /** The backend's own version. */
+  readonly version: string;
   /** The CPU's own class. */
   readonly cpuClass: string;
+  /** Every class that runs here. */
+  readonly cpuClasses: readonly string[];
   readonly capabilitiesCompiled: string;
   readonly capabilitiesAvailable: string;
   /** The cores this process may run on. */
@@ -182,4 +187,20 @@ export interface CompiledEmbeddings {
   readonly data: Float32Array;
   readonly tokens: Uint32Array;
   readonly truncated: Uint8Array;
+}
+
+/** A model's description as the backend returns it. The words are the engine's. */
+export interface CompiledModelDescription {
+  readonly architecture: string;
+  readonly parameters: number;
+  readonly dimensions: number;
+  readonly tokenLimit: number;
+  readonly pooling?: string;
+  readonly normalize: boolean;
+  readonly prompts: readonly (readonly string[])[];
+  readonly defaultPrompt?: string;
+  readonly precision: string;
+  readonly cpuClass: string;
+  readonly bytes: number;
+  readonly fingerprint: string;
 }

@@ -1,4 +1,3 @@
-import { createRequire } from "node:module";
 import { UnsupportedError } from "../errors.js";
 import type { Backend } from "./backend.js";
 
@@ -6,6 +5,21 @@ import type { Backend } from "./backend.js";
 const published = ["linux-x64-gnu"];
 
 let addon: Backend | undefined;
+
+/** What loads a module by its name, from where the package lies. */
+type Require = (name: string) => unknown;
+
+let requireFrom: Require | undefined;
+
+/**
+ * Takes the `require` of an ES module, for a bundle that is one: there CommonJS modules have neither
+ * a `require` nor a `__filename` of their own.
+ *
+ * @internal
+ */
+export function loadWith(require: Require): void {
+  requireFrom = require;
+}
 
 /**
  * The native addon, loaded when first needed: importing the package loads no machine code.
@@ -17,8 +31,7 @@ export function backend(): Backend {
 }
 
 function load(): Backend {
-  // Bundlers follow a plain `require` and choke on machine code; this one they leave alone.
-  const require = createRequire(__filename);
+  const load = typeof __filename === "undefined" && requireFrom ? requireFrom : ownRequire();
   const platform = `${process.platform}-${process.arch}`;
   const names = published
     .filter((name) => name.startsWith(platform))
@@ -26,12 +39,18 @@ function load(): Backend {
   let reason: unknown;
   for (const name of names) {
     try {
-      return require(name) as Backend;
+      return load(name) as Backend;
     } catch (failure) {
       reason = failure;
     }
   }
   throw new UnsupportedError(whyNot(platform, names, reason), { cause: reason });
+}
+
+/** Bundlers follow a plain `require` and choke on machine code; this one they leave alone. */
+function ownRequire(): Require {
+  const { createRequire } = require("node:module") as typeof import("node:module");
+  return createRequire(__filename);
 }
 
 function whyNot(platform: string, names: string[], reason: unknown): string {

@@ -91,6 +91,46 @@ impl EncodeOptions {
     }
 }
 
+/// What a model is, and how it computes.
+#[napi(object, object_from_js = false)]
+pub struct ModelDescription {
+    pub architecture: String,
+    pub parameters: f64,
+    pub dimensions: f64,
+    pub token_limit: f64,
+    /// Absent: the model's files do not say.
+    pub pooling: Option<String>,
+    pub normalize: bool,
+    /// Pairs of a name and a text: a name may be one that an object treats specially.
+    pub prompts: Vec<Vec<String>>,
+    pub default_prompt: Option<String>,
+    pub precision: String,
+    pub cpu_class: String,
+    pub bytes: f64,
+    pub fingerprint: String,
+}
+
+/// What the model is, and how it computes.
+#[napi(catch_unwind)]
+pub fn model_describe(model: &CompiledModel) -> Result<ModelDescription> {
+    let found = model.model()?.describe();
+    let prompts = found.prompts.into_iter();
+    Ok(ModelDescription {
+        architecture: found.architecture.to_owned(),
+        parameters: found.parameters as f64,
+        dimensions: found.dimensions as f64,
+        token_limit: found.token_limit as f64,
+        pooling: found.pooling.map(|pooling| pooling.word().to_owned()),
+        normalize: found.normalize,
+        prompts: prompts.map(|(name, text)| vec![name, text]).collect(),
+        default_prompt: found.default_prompt,
+        precision: found.precision.word().to_owned(),
+        cpu_class: found.cpu_class.word().to_owned(),
+        bytes: found.bytes as f64,
+        fingerprint: found.fingerprint.to_string(),
+    })
+}
+
 /// Loads a model into host memory while the caller waits.
 #[napi(catch_unwind)]
 pub fn model_load_ram(

@@ -68,6 +68,18 @@ pub enum CoreLimit {
     Quota,
 }
 
+impl CoreLimit {
+    /// The word a description says it with.
+    pub const fn word(self) -> &'static str {
+        match self {
+            CoreLimit::Machine => "machine",
+            CoreLimit::Affinity => "affinity",
+            CoreLimit::Cpuset => "cpuset",
+            CoreLimit::Quota => "quota",
+        }
+    }
+}
+
 impl UsableCores {
     /// Reads the limits of this process as they are now, for the calling thread.
     pub fn of_this_process() -> UsableCores {

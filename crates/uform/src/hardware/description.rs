@@ -11,8 +11,12 @@ use super::topology::{PciDevice, Topology};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HardwareDescription {
+    /// The engine's version.
+    pub version: &'static str,
     /// The CPU's own class.
     pub cpu_class: &'static str,
+    /// Every class that runs here.
+    pub cpu_classes: Vec<&'static str>,
     /// [`capabilities::compiled`].
     pub capabilities_compiled: String,
     /// [`capabilities::available`].
@@ -34,7 +38,9 @@ impl HardwareDescription {
     pub fn here() -> HardwareDescription {
         let cores = UsableCores::of_this_process();
         HardwareDescription {
+            version: env!("CARGO_PKG_VERSION"),
             cpu_class: CpuClass::native().word(),
+            cpu_classes: CpuClass::that_run_here().map(CpuClass::word).collect(),
             capabilities_compiled: capabilities::compiled(),
             capabilities_available: capabilities::available(),
             usable_cores: cores.cores(),

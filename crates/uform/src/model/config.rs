@@ -9,6 +9,9 @@ use super::{
 use crate::error::{Error, Result, Status};
 use crate::kernels::Activation;
 
+/// What `model_type` calls the architecture that is supported.
+pub(super) const ARCHITECTURE: &str = "bert";
+
 /// The architectures whose encoder is a BERT encoder. Heads that sit on top of
 /// it (for masked words or sentence pairs) are left unread.
 pub const SUPPORTED: [&str; 4] = [
@@ -113,7 +116,9 @@ fn check_architecture(document: &Document) -> Result<()> {
     if kind.is_none() && name.is_none() {
         return Err(document.missing("model_type"));
     }
-    if kind.is_none_or(|kind| kind == "bert") && name.is_none_or(|name| SUPPORTED.contains(&name)) {
+    if kind.is_none_or(|kind| kind == ARCHITECTURE)
+        && name.is_none_or(|name| SUPPORTED.contains(&name))
+    {
         return Ok(());
     }
     Err(Error::unsupported(format!(

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::bert::{Bert, Embeddings, Layer};
 use super::dense::Head;
 use super::files::Source;
+use super::fingerprint::{Digest, Fingerprint, Recorder};
 #[cfg(feature = "native")]
 use super::folder::Folder;
 use super::opened::Opened;
@@ -21,7 +22,7 @@ use crate::executor::{Control, Executor, Hold};
 use crate::hardware::CpuClass;
 use crate::hardware::topology::Topology;
 use crate::kernels::fork_join::for_each;
-use crate::kernels::{ForkJoin, Kernels};
+use crate::kernels::{ForkJoin, Kernels, Precision};
 use crate::placement::check_domains;
 use crate::{Error, Result};
 
@@ -78,6 +79,7 @@ impl Model {
 struct Plan {
     class: CpuClass,
     kernels: &'static Kernels,
+    precision: Precision,
     /// Where weights go; empty: wherever the system puts them.
     memory_domains: Vec<u32>,
 }
@@ -95,6 +97,7 @@ impl Plan {
         Ok(Plan {
             class,
             kernels: Kernels::of(class, options.precision),
+            precision: options.precision,
             memory_domains: memory_domains.to_vec(),
         })
     }
@@ -122,10 +125,12 @@ enum Item {
 
 /// Reads a model from wherever its files are.
 fn read(source: &dyn Source, plan: &Plan, hold: &Hold<'_>) -> Result<Model> {
+    let recorder = Recorder::new(source);
     let reader = Reader {
-        source,
-        files: Opened::open(source)?,
+        source: &recorder,
+        files: Opened::open(&recorder)?,
         kernels: plan.kernels,
+        precision: plan.precision,
     };
     // Without an operating system there is one memory, and it lies there anyway.
     #[cfg(feature = "native")]
@@ -142,9 +147,10 @@ fn read(source: &dyn Source, plan: &Plan, hold: &Hold<'_>) -> Result<Model> {
 
 /// Reads what a model's files hold.
 struct Reader<'a> {
-    source: &'a dyn Source,
+    source: &'a Recorder<'a>,
     files: Opened,
     kernels: &'static Kernels,
+    precision: Precision,
 }
 
 /// What an [`Item`] became.
@@ -186,6 +192,7 @@ impl Reader<'_> {
             unreachable!("every item was read, or its error returned");
         };
         control.report(self.total(), self.total());
+        let (parameters, fingerprint) = self.identify();
         Ok(Parts {
             bert: Bert::new(self.files.config, self.kernels, embeddings, layers),
             heads,
@@ -193,6 +200,9 @@ impl Reader<'_> {
             settings: self.files.settings,
             kernels: self.kernels,
             class,
+            precision: self.precision,
+            parameters,
+            fingerprint,
             refused: Vec::new(),
         })
     }
@@ -220,6 +230,16 @@ impl Reader<'_> {
                 Loaded::Head(Head::read(&heads[index], kernels, &settings.dense[index])?)
             }
         })
+    }
+
+    /// How many weights were read, and which model they and its settings are.
+    fn identify(&self) -> (u64, Fingerprint) {
+        let modules: Vec<_> = self.all_weights().map(Weights::digests).collect();
+        let tensors = modules.iter().flat_map(|tensors| tensors.values());
+        let parameters = tensors.map(Digest::values).sum();
+        let modules = modules.iter().map(|tensors| &**tensors);
+        let fingerprint = Fingerprint::of(&self.source.files(), modules, self.precision);
+        (parameters, fingerprint)
     }
 
     fn report(&self, control: &Control) {

@@ -7,7 +7,8 @@
 //! used ([`settings`], [`prompts`]). The numbers are in safetensors files
 //! ([`tensors`], [`weights`]), the vocabulary in `tokenizer.json`
 //! ([`tokenizer_file`], [`tokenizer`]). `load` reads all of it in order; what is wrong
-//! with a file is said there, by name, before anything is computed.
+//! with a file is said there, by name, before anything is computed. On the way it takes the
+//! model's [`Fingerprint`], and a loaded model can tell what it is ([`Description`]).
 //!
 //! A deferred call and its neighbours of one kind (`call`), or an immediate one, go
 //! through `encode` (texts to tokens, tokens to blocks, blocks to vectors), `plan` (which lane computes which block), `bert` (the layers),
@@ -17,10 +18,12 @@ mod bert;
 mod call;
 pub mod config;
 mod dense;
+mod description;
 pub mod document;
 mod embeddings;
 mod encode;
 pub mod files;
+mod fingerprint;
 #[cfg(feature = "native")]
 pub mod folder;
 mod load;
@@ -52,7 +55,9 @@ use crate::hardware::CpuClass;
 use crate::kernels::{Kernels, Precision};
 use crate::{Error, Result};
 
+pub use self::description::Description;
 pub use self::embeddings::Embeddings;
+pub use self::fingerprint::Fingerprint;
 pub use self::pooling_mode::Pooling;
 pub use self::texts::Texts;
 
@@ -115,6 +120,10 @@ struct Parts {
     settings: Settings,
     kernels: &'static Kernels,
     class: CpuClass,
+    precision: Precision,
+    /// Weights that were read.
+    parameters: u64,
+    fingerprint: Fingerprint,
     /// What was asked of the system while loading and refused, a sentence each.
     refused: Vec<String>,
 }

@@ -9,15 +9,20 @@ use std::{
     collections::{BTreeMap, HashMap},
     mem,
     ops::{Deref, Range},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 use safetensors::Dtype;
+use twox_hash::XxHash3_128;
 
 use super::{
     document::parse_json,
     files::{Bytes, LARGEST_SETTINGS, Source, fetch, join, stays_inside},
+    fingerprint::Digest,
     nearest::nearest,
     tensors::{self, Entries, Tensor},
 };
@@ -56,6 +61,8 @@ pub struct Weights {
     tensors: HashMap<String, Located>,
     prefix: String,
     read: AtomicU64,
+    /// The tensors that were read, under the names they were asked for.
+    digests: Mutex<BTreeMap<String, Digest>>,
 }
 
 /// The values of one tensor: those in the file, or converted from them.
@@ -121,6 +128,7 @@ impl Weights {
             tensors: HashMap::new(),
             prefix: String::new(),
             read: AtomicU64::new(0),
+            digests: Mutex::default(),
         };
         if let Some(bytes) = fetch(source, &single, u64::MAX)? {
             weights.add(&source.locate(&single), bytes)?;
@@ -166,14 +174,19 @@ impl Weights {
                 )));
             }
         };
-        if !all_finite(&values)
-            && let Some(at) = values.iter().position(|value| !value.is_finite())
-        {
+        let (hash, finite) = inspect(bytes, &values);
+        if !finite && let Some(at) = values.iter().position(|value| !value.is_finite()) {
             let value = values[at];
             return Err(Error::corrupt(format!(
                 "{place}: tensor {full} has {value} at value {at}; every weight must be finite"
             )));
         }
+        let digest = Digest {
+            dtype: tensor.dtype,
+            shape: tensor.shape.clone(),
+            hash,
+        };
+        self.digests().insert(name.to_owned(), digest);
         Ok(Values {
             values,
             file,
@@ -199,6 +212,12 @@ impl Weights {
     /// How many bytes of tensors were asked for so far.
     pub fn bytes_read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
+    }
+
+    /// What was read so far.
+    pub(super) fn digests(&self) -> MutexGuard<'_, BTreeMap<String, Digest>> {
+        // A map is valid whatever a panicking thread was doing.
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn find(&self, name: &str) -> Option<&Located> {
@@ -342,6 +361,22 @@ fn cast<T: bytemuck::Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
         Ok(values) => Cow::Borrowed(values),
         Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
     }
+}
+
+/// Values that are looked at together: few enough to stay in a core's own cache.
+const INSPECTED: usize = 16 << 10;
+
+/// The hash of a tensor's bytes, and whether all of the values they became are finite: both in
+/// one pass, since a tensor is larger than the caches.
+fn inspect(bytes: &[u8], values: &[f32]) -> (u128, bool) {
+    let width = bytes.len() / values.len().max(1);
+    let (mut hash, mut finite) = (XxHash3_128::new(), true);
+    let values = values.chunks(INSPECTED);
+    for (bytes, values) in bytes.chunks(INSPECTED * width.max(1)).zip(values) {
+        hash.write(bytes);
+        finite &= all_finite(values);
+    }
+    (hash.finish_128(), finite)
 }
 
 /// Whether no value is infinite or not a number. Written to be vectorised: it

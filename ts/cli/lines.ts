@@ -1,0 +1,81 @@
+import { createReadStream, statSync } from "node:fs";
+import { addAbortSignal, type Readable } from "node:stream";
+import { Failure } from "./failures.js";
+
+/** The most texts of a batch: their vectors, and the lines made of them, fit into a few megabytes. */
+const BATCH_TEXTS = 1024;
+
+/** The longest line, in UTF-16 units. A longer one is hardly text. */
+const LONGEST_LINE = 64 << 20;
+
+/** Where lines come from. */
+export interface Input {
+  /** What messages call it. */
+  readonly name: string;
+  /** How many bytes it has; `undefined` where it does not end at a known place. */
+  readonly size: number | undefined;
+  readonly open: () => Readable;
+}
+
+/** Some texts that follow each other in one input. */
+export interface Batch {
+  readonly texts: string[];
+  /** Which input they are from. */
+  readonly source: string;
+  /** The number of the first one's line, from 1. */
+  readonly line: number;
+  /** How much of the input they take. */
+  readonly bytes: number;
+}
+
+/**
+ * The inputs of these names, `-` for standard input, which is also what no name means. That a file
+ * is there is said before anything is computed.
+ */
+export function inputs(names: string[]): Input[] {
+  return (names.length > 0 ? names : ["-"]).map((name) => {
+    if (name === "-") {
+      return { name: "standard input", size: undefined, open: () => process.stdin };
+    }
+    const found = statSync(name, { throwIfNoEntry: false });
+    if (found === undefined) throw new Failure(`${name}: no such file`);
+    if (found.isDirectory()) throw new Failure(`${name}: a folder; name the files in it`);
+    const size = found.isFile() ? found.size : undefined;
+    return { name, size, open: () => createReadStream(name) };
+  });
+}
+
+/**
+ * The lines of an input, as they come: a batch never waits for more to be written.
+ *
+ * Lines end with LF or CRLF; the last one may lack it. An empty line is a text. A byte order mark
+ * is left out. What is not UTF-8 becomes U+FFFD.
+ */
+export async function* batches({ name, open }: Input, signal: AbortSignal): AsyncGenerator<Batch> {
+  const decoder = new TextDecoder();
+  let line = 1;
+  let held = "";
+  for await (const chunk of addAbortSignal(signal, open())) {
+    const pieces = decoder.decode(chunk as Buffer, { stream: true }).split("\n");
+    pieces[0] = held + pieces[0]!;
+    held = pieces.pop()!;
+    if (held.length > LONGEST_LINE) {
+      throw new Failure(`${name}:${line + pieces.length}: a line of over 64 MB; is this text?`);
+    }
+    for (let start = 0; start < pieces.length; start += BATCH_TEXTS) {
+      const texts = pieces.slice(start, start + BATCH_TEXTS).map(withoutReturn);
+      yield { texts, source: name, line, bytes: size(texts) };
+      line += texts.length;
+    }
+  }
+  held += decoder.decode();
+  if (held !== "") yield { texts: [held], source: name, line, bytes: size([held]) };
+}
+
+function withoutReturn(text: string): string {
+  return text.endsWith("\r") ? text.slice(0, -1) : text;
+}
+
+function size(texts: string[]): number {
+  return texts.reduce((bytes, text) => bytes + Buffer.byteLength(text) + 1, 0);
+}
