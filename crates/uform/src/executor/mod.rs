@@ -125,11 +125,14 @@ impl Executor {
     ///
     /// With memory domains, each thread is kept on the cores of one of them and takes its
     /// memory there while there is some; without, the system decides. What the system refuses
-    /// of this, [`describe`](Self::describe) tells. The calling thread's affinity, memory policy, name and signal mask
-    /// are never touched, so in an [`immediate`](Self::immediate) call its lane computes wherever the
-    /// caller runs. The new threads inherit the affinity they are not given, and block all
-    /// signals but their own faults. Where there are no threads, more than one may be asked
-    /// for and one is had.
+    /// of this, [`describe`](Self::describe) tells. The new threads inherit the affinity they are
+    /// not given, and block all signals but their own faults.
+    ///
+    /// The calling thread's affinity, memory policy, name and signal mask are never touched.
+    /// So in an [`immediate`](Self::immediate) call its lane computes wherever the caller runs, in
+    /// scratch that lies where the first to use it, caller or conductor, takes memory from.
+    ///
+    /// Where there are no threads, more than one may be asked for and one is had.
     ///
     /// # Errors
     /// [`InvalidArgument`](Status::InvalidArgument) for a memory domain that is unknown, not this

@@ -122,6 +122,29 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
+    fn the_loading_threads_take_memory_from_the_domains_and_the_caller_does_not() {
+        // "7f0000000000 prefer:0 file=…": what is mapped where, and by which policy.
+        let policy = || {
+            let maps = std::fs::read_to_string("/proc/thread-self/numa_maps").ok()?;
+            Some(maps.split(' ').nth(1)?.to_owned())
+        };
+        let Some(before) = policy() else {
+            println!("SKIPPED: this kernel does not tell its memory policies");
+            return;
+        };
+        let id = Topology::here().allowed_domains().next().unwrap();
+        let near = Near::new(2, vec![id]);
+        let found = std::sync::Mutex::new(Vec::new());
+        near.run(2, &|_, _| found.lock().unwrap().push(policy()));
+        if near.into_refused().is_empty() {
+            let preferred = Some(format!("prefer:{id}"));
+            assert_eq!(found.into_inner().unwrap(), [preferred.clone(), preferred]);
+        }
+        assert_eq!(policy(), Some(before));
+    }
+
+    #[test]
     fn a_refusal_is_told_once_and_the_work_is_done() {
         let near = Near::new(2, vec![60_000]);
         let count = AtomicUsize::new(0);

@@ -81,6 +81,10 @@ struct Plan {
     kernels: &'static Kernels,
     precision: Precision,
     /// Where weights go; empty: wherever the system puts them.
+    #[cfg_attr(
+        not(feature = "native"),
+        expect(dead_code, reason = "there is one memory")
+    )]
     memory_domains: Vec<u32>,
 }
 
@@ -132,7 +136,6 @@ fn read(source: &dyn Source, plan: &Plan, hold: &Hold<'_>) -> Result<Model> {
         kernels: plan.kernels,
         precision: plan.precision,
     };
-    // Without an operating system there is one memory, and it lies there anyway.
     #[cfg(feature = "native")]
     if !plan.memory_domains.is_empty() {
         let near = Near::new(hold.team.lanes(), plan.memory_domains.clone());
