@@ -92,6 +92,7 @@ test("info tells the machine as the package sees it, for people and for programs
     "platform",
     "cpu",
     "cores",
+    "memory",
     "capabilities",
     "error",
   ]);
@@ -101,12 +102,21 @@ test("info tells the machine as the package sees it, for people and for programs
   assert.equal(found.cpu.class, model.describe().cpuClass);
   assert.ok(found.cpu.classes.includes(found.cpu.class) && found.cpu.classes.includes("serial"));
   assert.ok(found.cores.usable >= 1 && found.cores.usable <= found.cores.online);
+  assert.deepEqual([found.memory.problem, found.memory.memoryDomains[0].allowed], [null, true]);
+  assert.ok(found.memory.memoryDomains.every(({ bytes }) => bytes > 0));
   assert.deepEqual(found.capabilities, {
     compiled: capabilitiesCompiled().split(","),
     available: capabilitiesAvailable().split(","),
   });
   const table = well(["info"]);
-  for (const word of [version, found.cpu.class, `${found.cores.usable}: `, "compiled"]) {
+  const words = [
+    version,
+    found.cpu.class,
+    `${found.cores.usable}: `,
+    "memory domain 0",
+    "compiled",
+  ];
+  for (const word of words) {
     assert.ok(table.includes(word), word);
   }
 });

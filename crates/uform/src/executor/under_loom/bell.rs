@@ -16,7 +16,7 @@ const ALL: Preemptions = Preemptions {
 
 const BOUND: Preemptions = Preemptions {
     short: Some(3),
-    full: Some(5),
+    full: Some(4),
 };
 
 /// A bell, and the work it rings for.

@@ -54,7 +54,7 @@ fn with_team(lanes: usize, lead: impl FnOnce(&Arc<Team>)) {
 fn each_task_runs_once_and_before_the_leader_returns() {
     let bound = Preemptions {
         short: Some(3),
-        full: Some(5),
+        full: Some(4),
     };
     explore("a leader, a worker, two jobs", bound, || {
         with_team(2, |team| {
@@ -79,7 +79,7 @@ fn so_it_does_with_two_workers() {
 fn workers_come_and_go_without_any_job() {
     let bound = Preemptions {
         short: Some(3),
-        full: None,
+        full: Some(4),
     };
     explore("two workers, no job", bound, || with_team(3, |_| {}));
 }
