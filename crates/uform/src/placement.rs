@@ -19,3 +19,21 @@ pub struct RamOptions {
     /// The most deferred calls outstanding; absent: [`DEFAULT_DEFERRED_LIMIT`].
     pub deferred_limit: Option<usize>,
 }
+
+/// Options of an executor on a borrowed pool. `None` is "absent".
+#[derive(Clone, Debug, Default)]
+pub struct PoolOptions {
+    /// The kernels' class; absent: the CPU's own.
+    pub cpu_class: Option<CpuClass>,
+    /// The most deferred calls outstanding; absent: [`DEFAULT_DEFERRED_LIMIT`].
+    pub deferred_limit: Option<usize>,
+}
+
+/// Options of a pool to be shared. `None` is "absent".
+#[derive(Clone, Debug, Default)]
+pub struct ThreadPoolOptions {
+    /// How many threads; absent: 7/8 of the cores this process may use, at least one.
+    pub threads: Option<usize>,
+    /// What its threads are called, 1 to 15 bytes; absent: `uform-pool`.
+    pub name: Option<String>,
+}

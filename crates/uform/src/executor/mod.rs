@@ -20,6 +20,9 @@
 //! | `work` | what a deferred call computes, alone or in a run with its neighbours |
 //! | `threads` | the conductor and the workers it spawns (`turns`: where there are none) |
 //! | `team`, `gate`, `bell` | how lanes share one job, and why no wake-up is lost |
+//! | `borrowed`, `pools` | lanes that are a ForkUnion pool's threads, and whose turn it is on them |
+//! | `thread_pool` | a ForkUnion pool of our own |
+//! | `forkunion` | ForkUnion's C interface |
 //! | `pace`, `mood`, `futex` | how a thread waits: spinning for a while, then asleep |
 //! | `scratch` | a lane's memory, kept from call to call |
 //! | `inside` | which executors a thread must not wait for, being inside them |
@@ -52,13 +55,21 @@ mod work;
 #[cfg(feature = "native")]
 mod bell;
 #[cfg(feature = "native")]
+mod borrowed;
+#[cfg(feature = "native")]
+mod forkunion;
+#[cfg(feature = "native")]
 mod futex;
 #[cfg(feature = "native")]
 mod gate;
 #[cfg(feature = "native")]
 mod pace;
 #[cfg(feature = "native")]
+mod pools;
+#[cfg(feature = "native")]
 mod team;
+#[cfg(feature = "native")]
+mod thread_pool;
 #[cfg(feature = "native")]
 mod threads;
 
@@ -69,6 +80,8 @@ mod threads;
 pub use call::Control;
 pub use mood::Mood;
 pub use scratch::Arena;
+#[cfg(feature = "native")]
+pub use thread_pool::ThreadPool;
 pub use work::{Share, Work};
 
 use std::fmt;
@@ -85,6 +98,8 @@ use work::Once;
 use crate::hardware::CpuClass;
 use crate::hardware::cores::UsableCores;
 use crate::kernels::ForkJoin;
+#[cfg(feature = "native")]
+use crate::placement::PoolOptions;
 use crate::placement::{DEFAULT_DEFERRED_LIMIT, MOST_THREADS, RamOptions};
 use crate::{Error, Result, Status};
 
@@ -124,15 +139,56 @@ impl Executor {
         if let Some(class) = options.cpu_class {
             class.runs_here()?;
         }
-        let executor = Executor::new(lanes, options.cpu_class, limit_of(options.deferred_limit)?);
+        let limit = limit_of(options.deferred_limit)?;
+        let executor = Executor::new(lanes, options.cpu_class, limit, Threads::new(lanes));
         executor.core().threads.start(executor.core())?;
         Ok(executor)
+    }
+
+    /// Borrows a live ForkUnion 3 pool, a `fu_pool_t`, by its address. Its threads are the lanes; an
+    /// executor of an inclusive pool leads them as thread 0, one of an exclusive pool waits. The
+    /// pool must outlive the executor, and is neither terminated nor put to sleep by it; a
+    /// sleeping pool is woken by a call.
+    ///
+    /// A pool takes one call at a time. Executors that borrow one pool, also from other threads,
+    /// take turns: deferred calls wait in their executor's queue, an immediate call is
+    /// [`Contended`](Status::Contended) while a call of another executor uses or waits for
+    /// the pool. Whoever gives the pool work besides must do so while no call is outstanding: that
+    /// is not noticed, and ends in wrong results or a hang. Two copies of this library in one
+    /// process do not know of each other either.
+    ///
+    /// How the pool's threads idle is their owner's to say (they spin, unless put to sleep). The
+    /// [`Mood`] is that of the executor's one thread, which takes deferred calls from the
+    /// queue and is spawned for the first; spinning also keeps whoever leads an exclusive pool awake
+    /// until the job is done.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Status::InvalidArgument) when the address is null or misaligned, or there is no
+    /// pool with threads as this version of ForkUnion lays it out (a pool carries no version, so
+    /// this is told by whether its memory makes sense), and for options
+    /// [`for_ram`](Self::for_ram) refuses too. For a [`ThreadPool`], [`Freed`](Status::Freed)
+    /// and, in a forked child, [`Unsupported`](Status::Unsupported).
+    ///
+    /// # Safety
+    /// What lies at the address, unless it is null or misaligned, is a `fu_pool_t` of ForkUnion,
+    /// built with the same `FU_WITH_…` flags. It stays so until the executor has ended, and nobody else
+    /// gives it work, spawns, terminates or deletes it while a call is outstanding.
+    #[cfg(feature = "native")]
+    pub unsafe fn on_pool(address: usize, options: &PoolOptions) -> Result<Executor> {
+        if let Some(class) = options.cpu_class {
+            class.runs_here()?;
+        }
+        let limit = limit_of(options.deferred_limit)?;
+        // SAFETY: the caller vouches for the address.
+        let threads = unsafe { Threads::on_pool(address)? };
+        let lanes = threads.team().lanes();
+        Ok(Executor::new(lanes, options.cpu_class, limit, threads))
     }
 
     /// The executor of calls that name none: one lane. An immediate call computes
     /// on its caller; the one thread for deferred calls is spawned by the first of them.
     pub fn inline() -> Executor {
-        Executor::new(1, None, DEFAULT_DEFERRED_LIMIT)
+        Executor::new(1, None, DEFAULT_DEFERRED_LIMIT, Threads::new(1))
     }
 
     /// Runs `work` while the caller waits, with the caller as lane 0.
@@ -276,7 +332,12 @@ impl Executor {
         self.core().turn()
     }
 
-    fn new(lanes: usize, cpu_class: Option<CpuClass>, deferred_limit: usize) -> Executor {
+    fn new(
+        lanes: usize,
+        cpu_class: Option<CpuClass>,
+        deferred_limit: usize,
+        threads: Threads,
+    ) -> Executor {
         let core = Arc::new(Core {
             lanes,
             cpu_class,
@@ -286,7 +347,7 @@ impl Executor {
             }),
             arenas: Mutex::new((0..lanes).map(|_| Arena::new()).collect()),
             scratch_bytes: AtomicUsize::new(0),
-            threads: Threads::new(lanes),
+            threads,
         });
         Executor(Arc::new(Handle { core }))
     }
@@ -362,6 +423,10 @@ impl Core {
             state.running.push(control.flag());
             ticket
         };
+        let turn = self.threads.turn_now().inspect_err(|_| {
+            self.no_longer_holds();
+            self.over(ticket);
+        })?;
         let outcome = self.hold(|team, arenas| {
             guarded(|| {
                 work(&mut Hold {
@@ -371,6 +436,7 @@ impl Core {
                 })
             })
         });
+        drop(turn);
         self.over(ticket);
         outcome
     }
@@ -382,7 +448,10 @@ impl Core {
             Err(error) => Some((error, call)),
         };
         match refused {
-            None => self.threads.ring(),
+            None => {
+                self.threads.line_up(self.name(), self.has_next());
+                self.threads.ring();
+            }
             Some((error, call)) => end_with(call, error),
         }
     }
@@ -406,15 +475,24 @@ impl Core {
     /// Runs the deferred call whose turn it is, and the neighbours it admits;
     /// whether there was one.
     fn turn(&self) -> bool {
+        let Some(turn) = self.threads.turn(self.name(), self.has_next()) else {
+            return false;
+        };
         let Some(((ticket, mut first), mut admitted)) = self.next_run() else {
             return false;
         };
         self.hold(|team, arenas| first.run(&mut admitted, team, arenas));
+        self.threads.line_up(self.name(), self.has_next());
+        drop(turn);
         for (ticket, call) in iter::once((ticket, first)).chain(admitted) {
             inside(self.name(), || tell(|| call.settle()));
             self.over(ticket);
         }
         true
+    }
+
+    fn has_next(&self) -> bool {
+        lock(&self.state).order.has_next()
     }
 
     /// Lets the next call hold, and with it those it admits of what is queued right behind it.
@@ -441,10 +519,14 @@ impl Core {
             self.scratch_bytes.store(bytes, Ordering::Relaxed);
             outcome
         };
+        self.no_longer_holds();
+        outcome
+    }
+
+    fn no_longer_holds(&self) {
         let mut state = lock(&self.state);
         state.running.clear();
         state.order.release();
-        outcome
     }
 
     /// Takes a cancelled call out of the queue, if it is still there, and ends it.
@@ -453,6 +535,9 @@ impl Core {
             return;
         }
         let call = lock(&self.state).order.withdraw(ticket);
+        if !self.has_next() {
+            self.threads.step_out(self.name());
+        }
         if let Some(call) = call {
             self.abort(ticket, call);
         }
@@ -543,7 +628,7 @@ impl Core {
         // Either the waiter was called, or it was dropped with an executor that is no more.
         drop(is_over.recv());
         self.threads.join();
-        self.release_scratch();
+        self.release();
     }
 
     /// Whether it is closed and its last call is over.
@@ -551,7 +636,9 @@ impl Core {
         lock(&self.state).order.is_finished()
     }
 
-    fn release_scratch(&self) {
+    /// Gives back what calls computed with; there will be none.
+    fn release(&self) {
+        self.threads.release();
         lock(&self.arenas).fill_with(Arena::new);
         self.scratch_bytes.store(0, Ordering::Relaxed);
     }
@@ -565,14 +652,14 @@ fn end_with(mut call: Box<dyn Deferred>, error: Error) {
     });
 }
 
-/// How many lanes these `threads` mean.
+/// How many threads these `threads` mean, of an executor or a pool.
 fn lanes_of(threads: Option<usize>) -> Result<usize> {
     match threads {
         None => Ok(default_lanes(UsableCores::of_this_process().count())),
         Some(threads) if (1..=MOST_THREADS).contains(&threads) => Ok(threads),
         Some(threads) => Err(Error::invalid(format!(
-            "threads is {threads}: an executor takes 1 to {MOST_THREADS}, or leave it out for 7/8 \
-             of the cores this process may use"
+            "threads is {threads}: expected 1 to {MOST_THREADS}, or leave it out for 7/8 of the \
+             cores this process may use"
         ))),
     }
 }
