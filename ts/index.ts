@@ -26,7 +26,12 @@ export {
   UformError,
   UnsupportedError,
 } from "./errors.js";
-export { Executor, type ExecutorForRamConfig, Mood } from "./executor.js";
+export {
+  Executor,
+  type ExecutorForRamConfig,
+  type ExecutorOnPoolConfig,
+  Mood,
+} from "./executor.js";
 export { capabilitiesAvailable, capabilitiesCompiled } from "./hardware.js";
 export {
   type EncodeTextOptions,
@@ -37,3 +42,4 @@ export {
   type Pooling,
   type Precision,
 } from "./model.js";
+export { ThreadPool, type ThreadPoolConfig } from "./pool.js";

@@ -14,6 +14,8 @@ export interface Backend {
 
   /** Spawns host threads for models that reside in host memory. */
   executorForRam(config: RamConfig): CompiledExecutor;
+  /** Borrows the ForkUnion pool at an address of 64 bits. */
+  executorOnPool(pool: bigint, config: PoolConfig): CompiledExecutor;
   /** Computes immediate calls on the caller, deferred ones beside it. */
   executorInline(): CompiledExecutor;
   /** Waits for every call submitted so far, then idles in the mood. */
@@ -22,6 +24,15 @@ export interface Backend {
   executorDrainDeferred(executor: CompiledExecutor, mood: number, settle: Settle<void>): void;
   /** Runs every deferred call and releases everything. Again: nothing. */
   executorFree(executor: CompiledExecutor): void;
+
+  /** Spawns a ForkUnion pool. */
+  poolSpawn(config: ThreadPoolConfig): CompiledPool;
+  /** Where the pool is. */
+  poolAddress(pool: CompiledPool): bigint;
+  /** How many threads it has. */
+  poolThreads(pool: CompiledPool): number;
+  /** Ends its threads, unless an executor borrows it. Again: nothing. */
+  poolFree(pool: CompiledPool): void;
 
   /** Loads a model into host memory. */
   modelLoadRam(path: string, options: LoadOptions, executor: CompiledExecutor): CompiledModel;
@@ -70,6 +81,11 @@ export interface CompiledExecutor {
   readonly [kind]: "executor";
 }
 
+/** The backend's handle of a pool. It belongs to the environment that made it. */
+export interface CompiledPool {
+  readonly [kind]: "pool";
+}
+
 /** The backend's handle of a model. It belongs to the environment that made it. */
 export interface CompiledModel {
   readonly [kind]: "model";
@@ -85,6 +101,18 @@ export interface RamConfig {
   readonly threads: number | undefined;
   readonly cpuClass: string | undefined;
   readonly deferredLimit: number | undefined;
+}
+
+/** How an executor on a borrowed pool takes calls. */
+export interface PoolConfig {
+  readonly cpuClass: string | undefined;
+  readonly deferredLimit: number | undefined;
+}
+
+/** What a pool is made of. */
+export interface ThreadPoolConfig {
+  readonly threads: number | undefined;
+  readonly name: string | undefined;
 }
 
 /** How a model is loaded. */

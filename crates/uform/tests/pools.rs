@@ -424,12 +424,15 @@ fn options_are_checked_as_for_ram() {
 
 #[test]
 fn executors_on_one_pool_take_turns() {
-    with_pools(|pool, _, _| {
+    with_pools(|pool, exclusivity, threads| {
+        // Where a pool's threads spin on every core, the system lets a conductor wait.
+        let is_quick = exclusivity == Inclusive && threads <= 2;
+        let count = if is_quick { 1000 } else { 60 };
         let executors = [on_pool(pool.address()), on_pool(pool.address())];
         let on_it = Arc::new(AtomicUsize::new(0));
         let order = Arc::new(Mutex::new(Vec::new()));
         let (done, ends) = mpsc::channel();
-        for call in 0..1000 {
+        for call in 0..count {
             let (on_it, order, done) = (Arc::clone(&on_it), Arc::clone(&order), done.clone());
             executors[call % 2].deferred(
                 Arc::new(Control::new()),
@@ -443,13 +446,13 @@ fn executors_on_one_pool_take_turns() {
                 move |outcome: Result<()>| done.send(outcome).unwrap(),
             );
         }
-        for _ in 0..1000 {
+        for _ in 0..count {
             ends.recv_timeout(HANG).expect("an outcome").unwrap();
         }
         let order = order.lock().unwrap();
         for mine in 0..2 {
             let calls: Vec<_> = order.iter().filter(|call| *call % 2 == mine).collect();
-            assert_eq!(calls.len(), 500);
+            assert_eq!(calls.len(), count / 2);
             assert!(calls.is_sorted());
         }
         // While both have calls, neither gets two turns in a row. The first's may end before the

@@ -8,19 +8,21 @@ use super::cpu::CpuClass;
 use super::features::{Feature, Features};
 
 /// What this binary was built with, comma-separated: the words of the classes
-/// with kernels of their own, then `threads` where host threads can be had.
+/// with kernels of their own, then `threads` and `forkunion` where host threads can be
+/// had and borrowed.
 pub fn compiled() -> String {
     let mut words: Vec<&str> = CpuClass::COMPILED
         .iter()
         .map(|class| class.word())
         .collect();
     push(&mut words, "threads", cfg!(feature = "native"));
+    push(&mut words, "forkunion", cfg!(feature = "native"));
     words.join(",")
 }
 
 /// What this machine offers now, comma-separated: the words of the classes that run,
-/// then `amx` (tiles multiply), `vnni` (int8 dot products on x86-64), `threads`, and
-/// `numa` where memory lies on more than one node.
+/// then `amx` (tiles multiply), `vnni` (int8 dot products on x86-64), `threads`,
+/// `forkunion` (pools can be borrowed), and `numa` where memory lies on more than one node.
 ///
 /// Nodes are those the system has, whether or not this process may allocate on
 /// them; they are known on Linux alone.
@@ -33,6 +35,7 @@ pub fn available() -> String {
     push(&mut words, "amx", amx);
     push(&mut words, "vnni", vnni);
     push(&mut words, "threads", cfg!(feature = "native"));
+    push(&mut words, "forkunion", cfg!(feature = "native"));
     push(&mut words, "numa", memory_nodes() > 1);
     words.join(",")
 }
@@ -76,7 +79,7 @@ mod tests {
             "serial"
         };
         let threads = if cfg!(feature = "native") {
-            ",threads"
+            ",threads,forkunion"
         } else {
             ""
         };
@@ -90,7 +93,9 @@ mod tests {
         for class in CpuClass::ALL {
             assert_eq!(words.contains(&class.word()), class.runs_here().is_ok());
         }
-        assert_eq!(words.contains(&"threads"), cfg!(feature = "native"));
+        for word in ["threads", "forkunion"] {
+            assert_eq!(words.contains(&word), cfg!(feature = "native"));
+        }
         if CpuClass::IntelSapphire.missing().is_none() {
             assert!(words.contains(&"amx") && words.contains(&"vnni"));
         }
