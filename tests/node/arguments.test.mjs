@@ -3,22 +3,27 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { inspect } from "node:util";
-import { Executor, InvalidArgumentError, Model } from "uform";
+import { Executor, InvalidArgumentError, Model, ThreadPool } from "uform";
 import { failure, modelPath } from "./support.mjs";
 
 const model = Model.loadRam(modelPath);
 const executor = Executor.forRam({ threads: 1 });
+const pool = ThreadPool.spawn({ threads: 1 });
 after(() => {
   model.free();
   executor.free();
+  pool.free();
 });
 
 const immediate = {
   "Executor.forRam": (...given) => Executor.forRam(...given),
+  "Executor.onPool": (...given) => Executor.onPool(...given),
+  "ThreadPool.spawn": (...given) => ThreadPool.spawn(...given),
   "Model.loadRam": (...given) => Model.loadRam(...given),
   "model.encodeTextSync": (...given) => model.encodeTextSync(...given),
   "executor.drain": (...given) => executor.drain(...given),
   "new Executor": (...given) => new Executor(...given),
+  "new ThreadPool": (...given) => new ThreadPool(...given),
   "new Model": (...given) => new Model(...given),
 };
 const deferred = {
@@ -58,6 +63,43 @@ for (const cpuClass of notStrings) {
   refuses("Executor.forRam", [{ cpuClass }], "cpuClass", "a string");
 }
 for (const cpuClass of notClasses) refuses("Executor.forRam", [{ cpuClass }], "intel-haswell");
+
+const notAddresses = [
+  ...[undefined, null, 0, 1, Number(pool.address), "1", true, {}, [pool.address], pool],
+  ...[0n, -1n, -pool.address, 1n << 64n, pool.address + (1n << 64n)],
+];
+for (const address of notAddresses) {
+  refuses("Executor.onPool", [address], "`pool`", "a bigint of at most 64 bits");
+}
+refuses("Executor.onPool", [1n], "0x1", "misaligned");
+for (const off of [1n, 8n, 64n]) {
+  refuses("Executor.onPool", [pool.address + off], (pool.address + off).toString(16), "misaligned");
+}
+for (const options of notOptions) {
+  refuses("Executor.onPool", [pool.address, options], "cpuClass, deferredLimit");
+  refuses("ThreadPool.spawn", [options], "threads, name");
+}
+for (const deferredLimit of notCounts) {
+  refuses("Executor.onPool", [pool.address, { deferredLimit }], "deferredLimit", "whole");
+}
+for (const cpuClass of notStrings) {
+  refuses("Executor.onPool", [pool.address, { cpuClass }], "cpuClass", "a string");
+}
+for (const cpuClass of notClasses) {
+  refuses("Executor.onPool", [pool.address, { cpuClass }], "intel-haswell");
+}
+for (const threads of notCounts) refuses("ThreadPool.spawn", [{ threads }], "threads", "whole");
+refuses("ThreadPool.spawn", [{ threads: 1_000_000 }], "threads", "1000000");
+for (const name of [1, null, true, {}, ["x"]]) {
+  refuses("ThreadPool.spawn", [{ name }], "name", "a string");
+}
+for (const name of ["", "sixteen letters.", "a\0b", "ääääääää"]) {
+  refuses("ThreadPool.spawn", [{ name }], "name", "1 to 15 bytes");
+}
+refuses("Executor.onPool", [pool.address, { threads: 1 }], '"threads"');
+refuses("Executor.onPool", [pool.address, { memoryDomains: [0] }], '"memoryDomains"');
+refuses("ThreadPool.spawn", [{ memoryDomains: [0] }], '"memoryDomains"');
+refuses("ThreadPool.spawn", [{ thread: 1 }], '"thread"', "`threads`");
 
 for (const load of ["Model.loadRam", "Model.open"]) {
   for (const path of notPaths) refuses(load, [path], "path");
@@ -107,6 +149,7 @@ for (const mood of [2, -1, 0.5, "Parked", null, {}]) {
   refuses("executor.drainAsync", [mood], "mood", "0, 1");
 }
 refuses("new Executor", [{ threads: 1 }], "Executor.forRam");
+refuses("new ThreadPool", [{ threads: 1 }], "ThreadPool.spawn");
 refuses("new Model", [modelPath], "Model.loadRam");
 
 for (const [name, call] of Object.entries(immediate)) {
@@ -130,5 +173,11 @@ for (const [name, call] of Object.entries(deferred)) {
 test("undefined and 0 mean absent", () => {
   for (const config of [undefined, {}, { threads: undefined }, { threads: 0, deferredLimit: 0 }]) {
     Executor.forRam(config).free();
+  }
+  for (const config of [undefined, {}, { cpuClass: undefined, deferredLimit: 0 }]) {
+    Executor.onPool(pool.address, config).free();
+  }
+  for (const config of [undefined, {}, { threads: 0, name: undefined }]) {
+    ThreadPool.spawn(config).free();
   }
 });

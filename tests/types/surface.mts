@@ -9,11 +9,14 @@ import {
   type EncodeTextOptions,
   Executor,
   type ExecutorForRamConfig,
+  type ExecutorOnPoolConfig,
   type LoadRamOptions,
   Model,
   Mood,
   type OpenOptions,
   Status,
+  ThreadPool,
+  type ThreadPoolConfig,
   UformError,
 } from "uform";
 
@@ -33,6 +36,15 @@ is<Same<ReturnType<typeof capabilitiesAvailable>, string>>();
   is<Same<ReturnType<typeof executor.drainAsync>, Promise<void>>>();
   executor.drain(Mood.Spinning);
   await executor.drainAsync();
+}
+
+{
+  using pool = ThreadPool.spawn({ threads: 2, name: "shared" });
+  is<Same<typeof pool, ThreadPool>>();
+  is<Same<typeof pool.address, bigint>>();
+  is<Same<typeof pool.threads, number>>();
+  using executor = Executor.onPool(pool.address, { cpuClass: "serial", deferredLimit: 8 });
+  is<Same<typeof executor, Executor>>();
 }
 
 await using model = await Model.open("folder", {
@@ -57,6 +69,8 @@ is<Same<typeof error.status, Status>>();
 
 // Options may be built with parts left undefined, also under exactOptionalPropertyTypes.
 ({ threads: undefined }) satisfies ExecutorForRamConfig;
+({ cpuClass: undefined }) satisfies ExecutorOnPoolConfig;
+({ threads: undefined, name: undefined }) satisfies ThreadPoolConfig;
 ({ executor: undefined, precision: "f32" }) satisfies LoadRamOptions;
 ({ signal: undefined }) satisfies OpenOptions;
 ({ dimensions: undefined, signal: undefined }) satisfies EncodeTextOptions;
@@ -68,6 +82,12 @@ Executor.forRam({ memoryDomains: [0] });
 Executor.forRam({ threads: "2" });
 // @ts-expect-error
 Executor.forRam(null);
+// @ts-expect-error
+Executor.onPool(1);
+// @ts-expect-error
+Executor.onPool(1n, { threads: 2 });
+// @ts-expect-error
+new ThreadPool();
 // @ts-expect-error
 new Executor();
 // @ts-expect-error
