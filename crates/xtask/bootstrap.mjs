@@ -1,5 +1,5 @@
 // The door of a fresh checkout: makes sure of what Rust cannot bring by itself
-// (a linker, pip, the npm packages), then hands over to `cargo xtask`.
+// (a linker, a C++ compiler, pip, the npm packages), then hands over to `cargo xtask`.
 //
 // Usage: node crates/xtask/bootstrap.mjs <verb> [argument …]
 // As root on Debian it installs what is missing; otherwise it names the one
@@ -30,6 +30,10 @@ function missingSystemPackages() {
   // `cc --version` would not tell whether the C library's start files are there.
   const canLink = works("cc", ["-x", "c", "-", "-o", "/dev/null"], "int main(void) { return 0; }");
   if (!canLink) packages.push("gcc", "libc6-dev");
+  // ForkUnion is C++; its library is linked statically, which comes with the compiler.
+  const staticCxx = ["-x", "c++", "-static-libstdc++", "-", "-o", "/dev/null"];
+  const canCompileCxx = works("c++", staticCxx, "#include <atomic>\nint main() { return 0; }");
+  if (!canCompileCxx) packages.push("g++");
   if (
     verbsWithModel.includes(verb) &&
     !existsSync(model) &&
