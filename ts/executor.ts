@@ -4,7 +4,16 @@ import { deferred } from "./deferred.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { constant, Handle } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
-import { count, cpuClass, ids, oneOf, type Option, readArgument, readOptions } from "./options.js";
+import {
+  address,
+  count,
+  cpuClass,
+  ids,
+  oneOf,
+  type Option,
+  readArgument,
+  readOptions,
+} from "./options.js";
 
 /** How an executor's threads wait for work. */
 export enum Mood {
@@ -42,10 +51,25 @@ export interface ExecutorForRamConfig {
 
 const forRamShape = { memoryDomains: ids, threads: count, cpuClass, deferredLimit: count };
 
+/** How an executor on a borrowed pool takes calls. */
+export interface ExecutorOnPoolConfig {
+  /**
+   * The memory domains (NUMA nodes, by the system's ids) of what is not the pool's: the executor's
+   * own thread, and the weights it loads. Absent or `[]`: wherever the system puts them.
+   */
+  memoryDomains?: readonly number[] | undefined;
+  /** The class of kernels. Absent: the CPU's own. */
+  cpuClass?: CpuClass | undefined;
+  /** The most deferred calls outstanding at a time. Absent or 0: 1024. */
+  deferredLimit?: number | undefined;
+}
+
+const onPoolShape = { memoryDomains: ids, cpuClass, deferredLimit: count };
+
 /** What an {@link Executor} is and does just now. Cores and domains go by the system's numbers. */
 export interface ExecutorDescription {
-  /** Threads of its own, or none but the caller's and one for deferred calls. */
-  readonly kind: "ram" | "inline";
+  /** Threads of its own, those of a pool, or none but the caller's and one for deferred calls. */
+  readonly kind: "ram" | "pool" | "inline";
   /** How many threads compute a call. */
   readonly threads: number;
   /** The memory domains it was placed in; where it was not, all this process may allocate on. */
@@ -88,7 +112,9 @@ export class Executor extends Handle {
   private constructor(caller: typeof key, compiled: CompiledExecutor) {
     super();
     if (caller !== key) {
-      throw new InvalidArgumentError("an Executor is made by Executor.forRam, not by `new`");
+      throw new InvalidArgumentError(
+        "an Executor is made by Executor.forRam or Executor.onPool, not by `new`",
+      );
     }
     constant(this, "compiled", compiled);
   }
@@ -105,6 +131,34 @@ export class Executor extends Handle {
     return new Executor(
       key,
       translated(() => backend().executorForRam(options)),
+    );
+  }
+
+  /**
+   * Borrows a live ForkUnion 3 pool, a `fu_pool_t`, by its address: that of a {@link ThreadPool}, or
+   * one that another package tells. Its threads compute the calls; of an inclusive pool, the thread
+   * that leads a call is one of them. The pool must outlive the executor, which neither ends it nor
+   * puts it to sleep.
+   *
+   * Executors that borrow one pool, also in several workers, take turns: deferred calls wait in
+   * their queues; an immediate call throws {@link ContendedError} while another executor's call uses
+   * or waits for the pool. Others may give the pool work only while no call of these is outstanding.
+   *
+   * How the pool's threads idle is their owner's to say. A {@link Mood} is that of the executor's own
+   * thread, which takes deferred calls from the queue.
+   *
+   * @param pool - The address. Null, misaligned, and what does not look like a pool of this version
+   * with threads is refused. Any other address is taken at its word: a wrong one may end the process.
+   * @param config - How calls are taken; every part has a default.
+   * @throws {@link InvalidArgumentError} when the address is refused, a part is unknown or out of
+   * range, or the CPU cannot run the class.
+   */
+  static onPool(pool: bigint, config: ExecutorOnPoolConfig = {}): Executor {
+    const checked = readArgument("Executor.onPool", "pool", pool, address);
+    const options = readOptions("Executor.onPool", config, onPoolShape);
+    return new Executor(
+      key,
+      translated(() => backend().executorOnPool(checked, options)),
     );
   }
 
@@ -176,7 +230,7 @@ export class Executor extends Handle {
   static usable(executor: Executor): CompiledExecutor {
     if (!(#freed in executor)) {
       throw new InvalidArgumentError(
-        "expected an Executor made by Executor.forRam; this is not one",
+        "expected an Executor made by Executor.forRam or Executor.onPool; this is not one",
       );
     }
     if (executor.#freed) throw new FreedError("the executor was freed; make a new one");

@@ -27,7 +27,13 @@ export {
   UformError,
   UnsupportedError,
 } from "./errors.js";
-export { Executor, type ExecutorDescription, type ExecutorForRamConfig, Mood } from "./executor.js";
+export {
+  Executor,
+  type ExecutorDescription,
+  type ExecutorForRamConfig,
+  type ExecutorOnPoolConfig,
+  Mood,
+} from "./executor.js";
 export { capabilitiesAvailable, capabilitiesCompiled, type CpuClass } from "./hardware.js";
 export {
   type EncodeTextOptions,
@@ -38,3 +44,4 @@ export {
   type Pooling,
   type Precision,
 } from "./model.js";
+export { ThreadPool, type ThreadPoolConfig } from "./pool.js";

@@ -114,6 +114,14 @@ export const ids: Option<readonly number[] | undefined> = (value, refuse) => {
 const isId = (value: unknown) =>
   Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32;
 
+/** Where something lies in memory. @internal */
+export const address: Option<bigint> = (value, refuse) => {
+  if (typeof value !== "bigint" || value <= 0n || value >= 1n << 64n) {
+    refuse("an address: a bigint of at most 64 bits, not 0n");
+  }
+  return value as bigint;
+};
+
 /** @internal */
 export const text: Option<string> = (value, refuse) =>
   typeof value === "string" ? value : refuse("a string");

@@ -1,5 +1,6 @@
 // The door of a fresh checkout: makes sure of what Rust cannot bring by itself
-// (a linker, what compiles hwloc, pip, the npm packages), then hands over to `cargo xtask`.
+// (a linker, what compiles hwloc and ForkUnion, pip, the npm packages), then hands over to
+// `cargo xtask`.
 //
 // Usage: node crates/xtask/bootstrap.mjs <verb> [argument …]
 // As root on Debian it installs what is missing; otherwise it names the one
@@ -34,6 +35,10 @@ function missingSystemPackages() {
   for (const [program, name] of Object.entries(tools)) {
     if (!works(program, ["--version"])) packages.push(name);
   }
+  // ForkUnion is C++; its library is linked statically, which comes with the compiler.
+  const staticCxx = ["-x", "c++", "-static-libstdc++", "-", "-o", "/dev/null"];
+  const canCompileCxx = works("c++", staticCxx, "#include <atomic>\nint main() { return 0; }");
+  if (!canCompileCxx) packages.push("g++");
   if (
     verbsWithModel.includes(verb) &&
     !existsSync(model) &&

@@ -8,14 +8,16 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, test } from "node:test";
 import { inspect } from "node:util";
-import { Executor, InvalidArgumentError, Model, Mood } from "uform";
+import { Executor, InvalidArgumentError, Model, Mood, ThreadPool } from "uform";
 import { modelPath, root } from "./support.mjs";
 
 const model = Model.loadRam(modelPath);
 const executor = Executor.forRam({ threads: 1 });
+const pool = ThreadPool.spawn({ threads: 1 });
 after(() => {
   model.free();
   executor.free();
+  pool.free();
 });
 
 const { signal } = new AbortController();
@@ -111,6 +113,16 @@ const options = {
       [1025, ["1 to 1024", "1025"]],
     ],
   },
+  name: {
+    accepted: ["x", "fifteen letters"],
+    expected: "a string",
+    // Names of up to 15 bytes are taken, each by threads that spin.
+    apart: strings.filter((name) => name !== ""),
+    refused: ["", "sixteen letters.", "a\0b", "\u00e4".repeat(8)].map((name) => [
+      name,
+      ["name", "1 to 15 bytes"],
+    ]),
+  },
   deferredLimit: {
     absent: [0, -0],
     accepted: [1, many],
@@ -170,6 +182,14 @@ const functions = {
     call: (given) => Executor.forRam(given),
     keys: ["memoryDomains", "threads", "cpuClass", "deferredLimit"],
   },
+  "Executor.onPool": {
+    call: (given) => Executor.onPool(pool.address, given),
+    keys: ["memoryDomains", "cpuClass", "deferredLimit"],
+  },
+  "ThreadPool.spawn": {
+    call: (given) => ThreadPool.spawn(given),
+    keys: ["memoryDomains", "threads", "name"],
+  },
   "Model.loadRam": { call: (given) => Model.loadRam(modelPath, given), keys: loading },
   "Model.open": {
     call: (given) => Model.open(modelPath, given),
@@ -219,7 +239,27 @@ const mood = {
   expected: "one of 0, 1",
   refused: [[2, ["mood", "received 2"]]],
 };
+const poolAddress = {
+  expected: "a bigint of at most 64 bits",
+  accepted: [pool.address],
+  refused: [
+    ...[undefined, 0n, -1n, -pool.address, 1n << 64n, pool.address + (1n << 64n)].map((address) => [
+      address,
+      ["pool", "a bigint of at most 64 bits"],
+    ]),
+    [1n, ["0x1", "misaligned"]],
+    ...[1n, 8n, 64n].map((off) => [
+      pool.address + off,
+      [(pool.address + off).toString(16), "misaligned"],
+    ]),
+  ],
+};
 const positions = {
+  "Executor.onPool": {
+    key: "pool",
+    row: poolAddress,
+    call: (value) => Executor.onPool(value),
+  },
   "Model.loadRam": { key: "path", row: path, call: (value) => Model.loadRam(value) },
   "Model.open": { key: "path", row: path, call: (value) => Model.open(value), deferred: true },
   "model.encodeTextSync": {
@@ -291,7 +331,7 @@ function untouched(before, where) {
 
 async function accepts(call, value) {
   const outcome = await call(value);
-  if (outcome instanceof Executor || outcome instanceof Model) outcome.free();
+  if ([Executor, Model, ThreadPool].some((kind) => outcome instanceof kind)) outcome.free();
 }
 
 // The thread of calls without an executor is there from now on.
@@ -363,6 +403,12 @@ test("an immediate call says which function takes what it does not", async () =>
   for (const key of ["signal", "onProgress"]) {
     const call = (given) => model.encodeTextSync("x", given);
     await refuses(call, { [key]: undefined }, false, [key, "encodeText takes it"], key);
+  }
+  for (const config of [undefined, {}, { cpuClass: undefined, deferredLimit: 0 }]) {
+    Executor.onPool(pool.address, config).free();
+  }
+  for (const config of [undefined, {}, { threads: 0, name: undefined }]) {
+    ThreadPool.spawn(config).free();
   }
 });
 

@@ -9,7 +9,7 @@ import { modelPath, root, times } from "./support.mjs";
 
 const texts = `Array.from({ length: 4000 }, (_, i) => i + " the quick brown fox".repeat(10))`;
 const prelude = `
-  const { Executor, Model, Mood } = require("uform");
+  const { Executor, Model, Mood, ThreadPool } = require("uform");
   const { Worker, isMainThread, parentPort } = require("node:worker_threads");
   const path = ${JSON.stringify(modelPath)};
   const texts = ${texts};
@@ -30,6 +30,18 @@ const alive = {
   "executors that worked": `${embed} model.encodeText("x", { executor }); model.encodeText("x");`,
   "a freed executor": `${embed} model.encodeText(["a"], { executor }); executor.free();`,
 };
+const onPool = `
+  const model = Model.loadRam(path);
+  const pool = ThreadPool.spawn({ threads: 1 });
+  const executor = Executor.onPool(pool.address);
+`;
+Object.assign(alive, {
+  "a pool": `ThreadPool.spawn({ threads: 1 });`,
+  "an executor on a pool": `${onPool} model.encodeText("x", { executor });`,
+  "a spinning executor on a pool": `${onPool} executor.drain(Mood.Spinning);`,
+  "a freed executor on a pool": `${onPool} model.encodeText("x", { executor }); executor.free();`,
+  "a freed pool": `${onPool} model.encodeTextSync("x", { executor }); executor.free(); pool.free();`,
+});
 const callInFlight = `${embed} model.encodeText(texts, { executor }).catch(() => {});`;
 const inlineInFlight = `Model.loadRam(path).encodeText(texts).catch(() => {});`;
 const loadInFlight = `Model.open(path).catch(() => {});`;
@@ -38,10 +50,17 @@ const forgottenInFlight = `
   (() => model.encodeText(texts, { executor: Executor.forRam({ threads: 1 }) }).catch(() => {}))();
   gc();
 `;
+const onPoolInFlight = `${onPool} model.encodeText(texts, { executor }).catch(() => {});`;
+const onPoolsInFlight = `${onPoolInFlight}
+  const other = Executor.onPool(pool.address);
+  model.encodeText(texts, { executor: other }).catch(() => {});
+`;
 const endless = {
   "a call in flight": callInFlight,
   "a call in flight without an executor": inlineInFlight,
   "a load in flight": loadInFlight,
+  "a call in flight on a pool": onPoolInFlight,
+  "calls in flight on one pool": onPoolsInFlight,
   "a call in flight on a forgotten executor": forgottenInFlight,
 };
 

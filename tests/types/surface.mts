@@ -11,6 +11,7 @@ import {
   Executor,
   type ExecutorDescription,
   type ExecutorForRamConfig,
+  type ExecutorOnPoolConfig,
   type LoadRamOptions,
   Model,
   type ModelDescription,
@@ -18,6 +19,8 @@ import {
   type OpenOptions,
   type Pooling,
   Status,
+  ThreadPool,
+  type ThreadPoolConfig,
   UformError,
 } from "uform";
 
@@ -37,6 +40,15 @@ is<Same<ReturnType<typeof capabilitiesAvailable>, string>>();
   is<Same<ReturnType<typeof executor.drainAsync>, Promise<void>>>();
   executor.drain(Mood.Spinning);
   await executor.drainAsync();
+}
+
+{
+  using pool = ThreadPool.spawn({ threads: 2, name: "shared" });
+  is<Same<typeof pool, ThreadPool>>();
+  is<Same<typeof pool.address, bigint>>();
+  is<Same<typeof pool.threads, number>>();
+  using executor = Executor.onPool(pool.address, { cpuClass: "serial", deferredLimit: 8 });
+  is<Same<typeof executor, Executor>>();
 }
 
 await using model = await Model.open("folder", {
@@ -68,6 +80,8 @@ is<Same<typeof error.status, Status>>();
 
 // Options may be built with parts left undefined, also under exactOptionalPropertyTypes.
 ({ threads: undefined }) satisfies ExecutorForRamConfig;
+({ cpuClass: undefined }) satisfies ExecutorOnPoolConfig;
+({ threads: undefined, name: undefined }) satisfies ThreadPoolConfig;
 ({ executor: undefined, precision: "f32" }) satisfies LoadRamOptions;
 ({ signal: undefined }) satisfies OpenOptions;
 ({ dimensions: undefined, signal: undefined }) satisfies EncodeTextOptions;
@@ -92,6 +106,12 @@ Executor.forRam(null);
 Executor.forRam({ cpuClass: "haswell" });
 // @ts-expect-error
 description.bytes = 0;
+// @ts-expect-error
+Executor.onPool(1);
+// @ts-expect-error
+Executor.onPool(1n, { threads: 2 });
+// @ts-expect-error
+new ThreadPool();
 // @ts-expect-error
 new Executor();
 // @ts-expect-error

@@ -16,6 +16,8 @@ export interface Backend {
 
   /** Spawns host threads for models that reside in host memory. */
   executorForRam(config: RamConfig): CompiledExecutor;
+  /** Borrows the ForkUnion pool at an address of 64 bits. */
+  executorOnPool(pool: bigint, config: PoolConfig): CompiledExecutor;
   /** Computes immediate calls on the caller, deferred ones beside it. */
   executorInline(): CompiledExecutor;
   /** What the executor is and does just now. */
@@ -26,6 +28,15 @@ export interface Backend {
   executorDrainDeferred(executor: CompiledExecutor, mood: number, settle: Settle<void>): void;
   /** Runs every deferred call and releases everything. Again: nothing. */
   executorFree(executor: CompiledExecutor): void;
+
+  /** Spawns a ForkUnion pool. */
+  poolSpawn(config: ThreadPoolConfig): CompiledPool;
+  /** Where the pool is. */
+  poolAddress(pool: CompiledPool): bigint;
+  /** How many threads it has. */
+  poolThreads(pool: CompiledPool): number;
+  /** Ends its threads, unless an executor borrows it. Again: nothing. */
+  poolFree(pool: CompiledPool): void;
 
   /** Loads a model into host memory. */
   modelLoadRam(path: string, options: LoadOptions, executor: CompiledExecutor): CompiledModel;
@@ -74,6 +85,11 @@ declare const kind: unique symbol;
 /** The backend's handle of an executor. It belongs to the environment that made it. */
 export interface CompiledExecutor {
   readonly [kind]: "executor";
+}
+
+/** The backend's handle of a pool. It belongs to the environment that made it. */
+export interface CompiledPool {
+  readonly [kind]: "pool";
 }
 
 /** The backend's handle of a model. It belongs to the environment that made it. */
@@ -148,7 +164,7 @@ export interface RamConfig {
 
 /** An executor as the backend describes it; {@link ExecutorDescription} says what each part is. */
 export interface CompiledExecutorDescription {
-  readonly kind: "ram" | "inline";
+  readonly kind: "ram" | "pool" | "inline";
   readonly threads: number;
   readonly memoryDomains: readonly number[];
   readonly cores: readonly number[];
@@ -160,6 +176,20 @@ export interface CompiledExecutorDescription {
   readonly scratchBytes: number;
   readonly remarks: readonly string[];
   readonly refused: readonly string[];
+}
+
+/** How an executor on a borrowed pool takes calls. */
+export interface PoolConfig {
+  readonly memoryDomains: readonly number[] | undefined;
+  readonly cpuClass: string | undefined;
+  readonly deferredLimit: number | undefined;
+}
+
+/** What a pool is made of. */
+export interface ThreadPoolConfig {
+  readonly memoryDomains: readonly number[] | undefined;
+  readonly threads: number | undefined;
+  readonly name: string | undefined;
 }
 
 /** How a model is loaded. */

@@ -2,8 +2,10 @@
 //!
 //! An environment's threads must all have ended before Node may unload the
 //! addon's image, and a worker can be terminated at any instruction. So the
-//! environment knows every executor that may still have a thread, also those
-//! JavaScript has freed or forgotten, and its cleanup hook stops and joins them.
+//! environment knows every executor and pool that may still have a thread, also those
+//! JavaScript has freed or forgotten, and its cleanup hook stops and joins them: executors
+//! first, since they borrow pools. A pool that another environment's executor still
+//! borrows is left to that executor, which joins it.
 
 use crate::{
     channel::{Channel, Ticket},
@@ -17,7 +19,7 @@ use std::{
     rc::Rc,
     sync::Arc,
 };
-use uform::executor::Executor;
+use uform::executor::{Executor, ThreadPool};
 
 /// The state of one environment. It lives on that environment's JS thread.
 pub struct Environment {
@@ -25,6 +27,8 @@ pub struct Environment {
     channel: Arc<Channel>,
     /// Every executor that may still have a thread.
     executors: RefCell<Vec<Executor>>,
+    /// Every pool that may still have a thread.
+    pools: RefCell<Vec<ThreadPool>>,
     /// Deferred calls whose outcome was not delivered yet.
     outstanding: Cell<usize>,
     closed: Cell<bool>,
@@ -38,6 +42,7 @@ impl Environment {
             env: raw,
             channel: Channel::open(raw)?,
             executors: RefCell::default(),
+            pools: RefCell::default(),
             outstanding: Cell::new(0),
             closed: Cell::new(false),
         });
@@ -61,9 +66,21 @@ impl Environment {
 
     /// Remembers an executor until its threads have ended.
     pub fn adopt(&self, executor: &Executor) {
+        self.forget_finished();
+        self.executors.borrow_mut().push(executor.clone());
+    }
+
+    /// Remembers a pool until its threads have ended.
+    pub fn adopt_pool(&self, pool: &ThreadPool) {
+        self.forget_finished();
+        self.pools.borrow_mut().push(pool.clone());
+    }
+
+    /// Lets go of what has no thread left, and with it of what it borrows.
+    pub fn forget_finished(&self) {
         let mut executors = self.executors.borrow_mut();
         executors.retain(|executor| !executor.is_finished());
-        executors.push(executor.clone());
+        self.pools.borrow_mut().retain(|pool| !pool.is_finished());
     }
 
     /// Lets go of an executor nobody has a handle of any more. It finishes
@@ -71,6 +88,13 @@ impl Environment {
     pub fn retire(&self, executor: &Executor) {
         if !self.closed.get() {
             executor.retire();
+        }
+    }
+
+    /// Lets go of a pool nobody has a handle of any more, in the same way.
+    pub fn retire_pool(&self, pool: &ThreadPool) {
+        if !self.closed.get() {
+            pool.retire();
         }
     }
 
@@ -109,6 +133,12 @@ impl Environment {
         self.channel.close();
         for executor in self.executors.take() {
             executor.abandon();
+        }
+        for pool in self.pools.take() {
+            // Refused when another environment's executor borrows it: that one ends it.
+            if pool.free().is_err() {
+                pool.retire();
+            }
         }
     }
 }

@@ -7,14 +7,14 @@ use crate::{
 };
 use napi::{
     Env, JsValue,
-    bindgen_prelude::{External, Unknown},
+    bindgen_prelude::{BigInt, External, Unknown},
 };
 use napi_derive::napi;
 use std::rc::Rc;
 use uform::{
     executor::{Executor, Mood},
     hardware::CpuClass,
-    placement::RamOptions,
+    placement::{PoolOptions, RamOptions},
 };
 
 /// What a thread pins beside the executor's scratch: its stack and what the system
@@ -84,6 +84,31 @@ pub fn executor_for_ram(env: Env, config: RamConfig) -> Result<CompiledExecutor>
     };
     let environment = Environment::of(env.raw()).map_err(internal)?;
     let executor = Executor::for_ram(&options).map_err(refusal)?;
+    Ok(External::new(ExecutorHandle::new(executor, environment)))
+}
+
+/// How an executor on a borrowed pool takes calls. Absent: the engine's default.
+#[napi(object, object_to_js = false)]
+pub struct PoolConfig {
+    pub memory_domains: Option<Vec<u32>>,
+    pub cpu_class: Option<String>,
+    pub deferred_limit: Option<f64>,
+}
+
+/// Borrows the pool at an address, which the caller checked to be of 64 bits.
+#[napi(catch_unwind)]
+pub fn executor_on_pool(env: Env, pool: BigInt, config: PoolConfig) -> Result<CompiledExecutor> {
+    let options = PoolOptions {
+        memory_domains: config.memory_domains.unwrap_or_default(),
+        cpu_class: class(config.cpu_class)?,
+        deferred_limit: config.deferred_limit.map(|count| count as usize),
+    };
+    let environment = Environment::of(env.raw()).map_err(internal)?;
+    // An executor that was collected may still be known here, and borrow the pool.
+    environment.forget_finished();
+    let (_, address, _) = pool.get_u64();
+    // SAFETY: JavaScript's caller vouches for the address, as the documentation asks.
+    let executor = unsafe { Executor::on_pool(address as usize, &options) }.map_err(refusal)?;
     Ok(External::new(ExecutorHandle::new(executor, environment)))
 }
 

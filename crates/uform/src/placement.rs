@@ -32,6 +32,31 @@ pub struct RamOptions {
     pub deferred_limit: Option<usize>,
 }
 
+/// Options of an executor on a borrowed pool. `None` is "absent".
+#[derive(Clone, Debug, Default)]
+pub struct PoolOptions {
+    /// Ids of the memory domains for what is not the pool's: the executor's own thread, and the
+    /// weights it loads. Empty: wherever the system puts them.
+    pub memory_domains: Vec<u32>,
+    /// The kernels' class; absent: the CPU's own.
+    pub cpu_class: Option<CpuClass>,
+    /// The most deferred calls outstanding; absent: [`DEFAULT_DEFERRED_LIMIT`].
+    pub deferred_limit: Option<usize>,
+}
+
+/// Options of a pool to be shared. `None` is "absent".
+#[derive(Clone, Debug, Default)]
+pub struct ThreadPoolOptions {
+    /// Ids of the memory domains on whose cores, together, the threads run and whose memory they
+    /// take. Empty: wherever the system puts them.
+    pub memory_domains: Vec<u32>,
+    /// How many threads; absent: 7/8 of the cores those domains carry that this process may
+    /// use, at least one.
+    pub threads: Option<usize>,
+    /// What its threads are called, 1 to 15 bytes; absent: `uform-pool`.
+    pub name: Option<String>,
+}
+
 /// Where an executor's threads go, and their memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {

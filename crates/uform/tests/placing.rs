@@ -11,12 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use uform::Status;
-use uform::executor::{Control, Description, Executor, ExecutorKind, Mood};
+use uform::executor::{Control, Description, Executor, ExecutorKind, Mood, ThreadPool};
 use uform::hardware::cores::{CoreLimit, UsableCores};
 use uform::hardware::topology::Topology;
 use uform::kernels::{ForkJoin, Precision};
 use uform::model::{EncodeOptions, Model, ModelOptions, Texts};
-use uform::placement::RamOptions;
+use uform::placement::{PoolOptions, RamOptions, ThreadPoolOptions};
 
 mod common;
 
@@ -122,24 +122,76 @@ fn domain() -> u32 {
     Topology::here().allowed_domains().next().unwrap()
 }
 
+/// Every lane is on these cores and prefers the domain, save for what was refused.
+fn check_seats(executor: &Executor, cores: &[u32], refused: &[String]) {
+    let told = |words: &str| refused.iter().any(|text| text.contains(words));
+    let preferred = Ok((libc::MPOL_PREFERRED, vec![domain()]));
+    for seat in seats_of(executor) {
+        assert!(
+            seat.affinity == cores || told("cores"),
+            "{seat:?} {refused:?}"
+        );
+        assert!(
+            seat.policy == preferred || told("memory"),
+            "{seat:?} {refused:?}"
+        );
+    }
+}
+
+/// A pool of ours in the domain, and an executor that borrows it.
+fn pool_near() -> (ThreadPool, Executor) {
+    let options = ThreadPoolOptions {
+        memory_domains: vec![domain()],
+        threads: Some(2),
+        ..ThreadPoolOptions::default()
+    };
+    let pool = ThreadPool::spawn(&options).unwrap();
+    // SAFETY: the caller frees the executor before the pool.
+    let executor = unsafe { Executor::on_pool(pool.address(), &PoolOptions::default()) };
+    (pool, executor.unwrap())
+}
+
+#[test]
+fn a_pool_is_placed_by_who_spawns_it() {
+    let before = Seat::of_this_thread();
+    let (pool, executor) = pool_near();
+    assert_eq!(Seat::of_this_thread(), before);
+    let Description {
+        kind,
+        cores,
+        refused,
+        remarks,
+        ..
+    } = executor.describe();
+    assert_eq!(kind, ExecutorKind::Pool);
+    assert!(
+        remarks[0].contains("where its owner put them"),
+        "{remarks:?}"
+    );
+    check_seats(&executor, &cores, &refused);
+    executor.free();
+    pool.free().unwrap();
+    assert_eq!(Seat::of_this_thread(), before);
+
+    let elsewhere = PoolOptions {
+        memory_domains: vec![60_000],
+        ..PoolOptions::default()
+    };
+    // SAFETY: the domains are refused before the address is looked at.
+    let error = unsafe { Executor::on_pool(64, &elsewhere) }.unwrap_err();
+    assert!(
+        error.message().contains("no memory domain 60000"),
+        "{error}"
+    );
+}
+
 #[test]
 fn threads_are_placed_and_the_caller_is_not() {
     let before = Seat::of_this_thread();
     let executor = Executor::for_ram(&near(&[domain()], Some(3))).unwrap();
     let Description { cores, refused, .. } = executor.describe();
     assert_eq!(Seat::of_this_thread(), before);
-    for seat in seats_of(&executor) {
-        let told = |words: &str| refused.iter().any(|text| text.contains(words));
-        assert!(
-            seat.affinity == cores || told("cores"),
-            "{seat:?} {refused:?}"
-        );
-        let preferred = Ok((libc::MPOL_PREFERRED, vec![domain()]));
-        assert!(
-            seat.policy == preferred || told("memory"),
-            "{seat:?} {refused:?}"
-        );
-    }
+    check_seats(&executor, &cores, &refused);
     // The caller is a lane of its immediate calls, as it is.
     executor
         .immediate(&Control::new(), |hold| {
@@ -345,4 +397,8 @@ fn a_sandbox_that_refuses_is_reported_and_harms_nothing() {
     let folder = tiny_model();
     let model = Model::load_ram(folder.path(), &ModelOptions::default(), &executor).unwrap();
     assert_eq!(model.refused().len(), 1, "{:?}", model.refused());
+    let (pool, executor) = pool_near();
+    assert_eq!(executor.describe().refused, told.refused);
+    executor.free();
+    pool.free().unwrap();
 }

@@ -12,6 +12,8 @@ use crate::placement::Place;
 pub enum ExecutorKind {
     /// Threads of its own, for models in host memory.
     Ram,
+    /// Threads of a ForkUnion pool that somebody else owns.
+    Pool,
     /// The caller, or one thread for deferred calls.
     Inline,
 }
@@ -59,7 +61,13 @@ fn number<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::Ok, S::Error
 }
 
 /// What there is to say about so many threads at a place.
-pub(super) fn remarks(threads: usize, place: &Place) -> Vec<String> {
+pub(super) fn remarks(kind: ExecutorKind, threads: usize, place: &Place) -> Vec<String> {
+    if kind == ExecutorKind::Pool {
+        let whose = "the threads that compute are a pool's, and run where its owner put them: cores \
+                     and memory domains are those of the executor's own thread and of the weights \
+                     it loads";
+        return vec![whose.to_owned()];
+    }
     let far = place.compute_domains.iter().filter(|domain| domain.far);
     let mut remarks: Vec<_> = far
         .map(|domain| {
@@ -101,7 +109,7 @@ fn reason(place: &Place) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::remarks;
+    use super::{ExecutorKind, remarks};
     use crate::hardware::cores::UsableCores;
     use crate::placement::{ComputeDomain, Place};
 
@@ -146,7 +154,7 @@ mod tests {
             (near(false), 2, "memory domains [1] carry 2 cores"),
             (near(true), 2, "no core near memory domain 1"),
         ] {
-            let said = remarks(64, &place).join("\n");
+            let said = remarks(ExecutorKind::Ram, 64, &place).join("\n");
             assert!(said.contains(why), "{said}");
             assert!(
                 said.contains(&format!("no faster than with {at_once}")),
@@ -157,7 +165,7 @@ mod tests {
                 .iter()
                 .filter(|domain| domain.far)
                 .count();
-            assert_eq!(remarks(at_once, &place).len(), far);
+            assert_eq!(remarks(ExecutorKind::Ram, at_once, &place).len(), far);
         }
     }
 }

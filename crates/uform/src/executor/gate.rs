@@ -40,6 +40,11 @@ impl Gate {
         self.0.store(0, Ordering::Release);
     }
 
+    /// Opens a gate that is closed and left by all, with so many lanes inside already.
+    pub(super) fn open_for(&self, lanes: usize) {
+        self.0.store(lanes as u32 & INSIDE, Ordering::Release);
+    }
+
     /// Enters, if the gate is open.
     pub(super) fn enter(&self) -> bool {
         self.0

@@ -20,6 +20,9 @@
 //! | `work` | what a deferred call computes, alone or in a run with its neighbours |
 //! | `threads` | the conductor and the workers it spawns (`turns`: where there are none) |
 //! | `team`, `gate`, `bell` | how lanes share one job, and why no wake-up is lost |
+//! | `borrowed`, `pools` | lanes that are a ForkUnion pool's threads, and whose turn it is on them |
+//! | `thread_pool` | a ForkUnion pool of our own |
+//! | `forkunion` | ForkUnion's C interface |
 //! | `pace`, `mood`, `futex` | how a thread waits: spinning for a while, then asleep |
 //! | `scratch` | a lane's memory, kept from call to call |
 //! | `seat`, `near` | how threads of ours, and nobody else's, get to their cores and memory |
@@ -55,6 +58,10 @@ mod work;
 #[cfg(feature = "native")]
 mod bell;
 #[cfg(feature = "native")]
+mod borrowed;
+#[cfg(feature = "native")]
+mod forkunion;
+#[cfg(feature = "native")]
 mod futex;
 #[cfg(feature = "native")]
 mod gate;
@@ -63,9 +70,13 @@ mod near;
 #[cfg(feature = "native")]
 mod pace;
 #[cfg(feature = "native")]
+mod pools;
+#[cfg(feature = "native")]
 mod seat;
 #[cfg(feature = "native")]
 mod team;
+#[cfg(feature = "native")]
+mod thread_pool;
 #[cfg(feature = "native")]
 mod threads;
 
@@ -82,6 +93,8 @@ pub use mood::Mood;
 #[cfg(feature = "native")]
 pub(crate) use near::Near;
 pub use scratch::Arena;
+#[cfg(feature = "native")]
+pub use thread_pool::ThreadPool;
 pub use work::{Share, Work};
 
 use std::fmt;
@@ -99,6 +112,8 @@ use crate::hardware::CpuClass;
 use crate::hardware::cores::UsableCores;
 use crate::hardware::topology::Topology;
 use crate::kernels::ForkJoin;
+#[cfg(feature = "native")]
+use crate::placement::PoolOptions;
 use crate::placement::{DEFAULT_DEFERRED_LIMIT, MOST_THREADS, Place, RamOptions};
 use crate::{Error, Result, Status};
 
@@ -149,18 +164,80 @@ impl Executor {
         if let Some(class) = options.cpu_class {
             class.runs_here()?;
         }
-        let deferred_limit = limit_of(options.deferred_limit)?;
-        let kind = ExecutorKind::Ram;
-        let executor = Executor::new(kind, lanes, place, options.cpu_class, deferred_limit);
+        let limit = limit_of(options.deferred_limit)?;
+        let executor = Executor::new(Parts {
+            kind: ExecutorKind::Ram,
+            lanes,
+            place,
+            cpu_class: options.cpu_class,
+            deferred_limit: limit,
+            threads: Threads::new(lanes),
+        });
         executor.core().threads.start(executor.core())?;
         Ok(executor)
+    }
+
+    /// Borrows a live ForkUnion 3 pool, a `fu_pool_t`, by its address. Its threads are the lanes; an
+    /// executor of an inclusive pool leads them as thread 0, one of an exclusive pool waits. The
+    /// pool must outlive the executor, and is neither terminated nor put to sleep by it; a
+    /// sleeping pool is woken by a call.
+    ///
+    /// A pool takes one call at a time. Executors that borrow one pool, also from other threads,
+    /// take turns: deferred calls wait in their executor's queue, an immediate call is
+    /// [`Contended`](Status::Contended) while a call of another executor uses or waits for
+    /// the pool. Whoever gives the pool work besides must do so while no call is outstanding: that
+    /// is not noticed, and ends in wrong results or a hang. Two copies of this library in one
+    /// process do not know of each other either.
+    ///
+    /// How the pool's threads idle is their owner's to say (they spin, unless put to sleep). The
+    /// [`Mood`] is that of the executor's one thread, which takes deferred calls from the
+    /// queue and is spawned for the first; spinning also keeps whoever leads an exclusive pool awake
+    /// until the job is done.
+    ///
+    /// Memory domains are where that one thread runs, and where weights loaded by this executor
+    /// lie; the pool's threads stay where their owner put them.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Status::InvalidArgument) when the address is null or misaligned, or there is no
+    /// pool with threads as this version of ForkUnion lays it out (a pool carries no version, so
+    /// this is told by whether its memory makes sense), and for options
+    /// [`for_ram`](Self::for_ram) refuses too. For a [`ThreadPool`], [`Freed`](Status::Freed)
+    /// and, in a forked child, [`Unsupported`](Status::Unsupported).
+    ///
+    /// # Safety
+    /// What lies at the address, unless it is null or misaligned, is a `fu_pool_t` of ForkUnion,
+    /// built with the same `FU_WITH_…` flags. It stays so until the executor has ended, and nobody else
+    /// gives it work, spawns, terminates or deletes it while a call is outstanding.
+    #[cfg(feature = "native")]
+    pub unsafe fn on_pool(address: usize, options: &PoolOptions) -> Result<Executor> {
+        if let Some(class) = options.cpu_class {
+            class.runs_here()?;
+        }
+        let place = Place::here(&options.memory_domains)?;
+        let deferred_limit = limit_of(options.deferred_limit)?;
+        // SAFETY: the caller vouches for the address.
+        let threads = unsafe { Threads::on_pool(address, &place)? };
+        Ok(Executor::new(Parts {
+            kind: ExecutorKind::Pool,
+            lanes: threads.team().lanes(),
+            place,
+            cpu_class: options.cpu_class,
+            deferred_limit,
+            threads,
+        }))
     }
 
     /// The executor of calls that name none: one lane. An immediate call computes
     /// on its caller; the one thread for deferred calls is spawned by the first of them.
     pub fn inline() -> Executor {
-        let place = Place::anywhere(UsableCores::of_this_process());
-        Executor::new(ExecutorKind::Inline, 1, place, None, DEFAULT_DEFERRED_LIMIT)
+        Executor::new(Parts {
+            kind: ExecutorKind::Inline,
+            lanes: 1,
+            place: Place::anywhere(UsableCores::of_this_process()),
+            cpu_class: None,
+            deferred_limit: DEFAULT_DEFERRED_LIMIT,
+            threads: Threads::new(1),
+        })
     }
 
     /// Runs `work` while the caller waits, with the caller as lane 0.
@@ -322,8 +399,8 @@ impl Executor {
             outstanding: self.outstanding(),
             deferred_limit: core.deferred_limit,
             scratch_bytes: self.scratch_bytes(),
-            remarks: description::remarks(core.lanes, &core.place),
-            refused: lock(&core.refused).clone(),
+            remarks: description::remarks(core.kind, core.lanes, &core.place),
+            refused: [core.threads.refused(), lock(&core.refused).clone()].concat(),
         }
     }
 
@@ -334,13 +411,15 @@ impl Executor {
         self.core().turn()
     }
 
-    fn new(
-        kind: ExecutorKind,
-        lanes: usize,
-        place: Place,
-        cpu_class: Option<CpuClass>,
-        deferred_limit: usize,
-    ) -> Executor {
+    fn new(parts: Parts) -> Executor {
+        let Parts {
+            kind,
+            lanes,
+            place,
+            cpu_class,
+            deferred_limit,
+            threads,
+        } = parts;
         let core = Arc::new(Core {
             kind,
             lanes,
@@ -354,7 +433,7 @@ impl Executor {
             }),
             arenas: Mutex::new((0..lanes).map(|_| Arena::new()).collect()),
             scratch_bytes: AtomicUsize::new(0),
-            threads: Threads::new(lanes),
+            threads,
         });
         Executor(Arc::new(Handle { core }))
     }
@@ -372,6 +451,16 @@ impl fmt::Debug for Executor {
             .field("mood", &self.mood())
             .finish_non_exhaustive()
     }
+}
+
+/// What executors of different kinds differ in.
+struct Parts {
+    kind: ExecutorKind,
+    lanes: usize,
+    place: Place,
+    cpu_class: Option<CpuClass>,
+    deferred_limit: usize,
+    threads: Threads,
 }
 
 /// What callers share. The conductor keeps the core alone, and so ends with the last of them.
@@ -435,6 +524,10 @@ impl Core {
             state.running.push(control.flag());
             ticket
         };
+        let turn = self.threads.turn_now().inspect_err(|_| {
+            self.no_longer_holds();
+            self.over(ticket);
+        })?;
         let outcome = self.hold(|team, arenas| {
             guarded(|| {
                 work(&mut Hold {
@@ -444,6 +537,7 @@ impl Core {
                 })
             })
         });
+        drop(turn);
         self.over(ticket);
         outcome
     }
@@ -455,7 +549,10 @@ impl Core {
             Err(error) => Some((error, call)),
         };
         match refused {
-            None => self.threads.ring(),
+            None => {
+                self.threads.line_up(self.name(), self.has_next());
+                self.threads.ring();
+            }
             Some((error, call)) => end_with(call, error),
         }
     }
@@ -479,15 +576,24 @@ impl Core {
     /// Runs the deferred call whose turn it is, and the neighbours it admits;
     /// whether there was one.
     fn turn(&self) -> bool {
+        let Some(turn) = self.threads.turn(self.name(), self.has_next()) else {
+            return false;
+        };
         let Some(((ticket, mut first), mut admitted)) = self.next_run() else {
             return false;
         };
         self.hold(|team, arenas| first.run(&mut admitted, team, arenas));
+        self.threads.line_up(self.name(), self.has_next());
+        drop(turn);
         for (ticket, call) in iter::once((ticket, first)).chain(admitted) {
             inside(self.name(), || tell(|| call.settle()));
             self.over(ticket);
         }
         true
+    }
+
+    fn has_next(&self) -> bool {
+        lock(&self.state).order.has_next()
     }
 
     /// Lets the next call hold, and with it those it admits of what is queued right behind it.
@@ -514,10 +620,14 @@ impl Core {
             self.scratch_bytes.store(bytes, Ordering::Relaxed);
             outcome
         };
+        self.no_longer_holds();
+        outcome
+    }
+
+    fn no_longer_holds(&self) {
         let mut state = lock(&self.state);
         state.running.clear();
         state.order.release();
-        outcome
     }
 
     /// Takes a cancelled call out of the queue, if it is still there, and ends it.
@@ -526,6 +636,9 @@ impl Core {
             return;
         }
         let call = lock(&self.state).order.withdraw(ticket);
+        if !self.has_next() {
+            self.threads.step_out(self.name());
+        }
         if let Some(call) = call {
             self.abort(ticket, call);
         }
@@ -616,7 +729,7 @@ impl Core {
         // Either the waiter was called, or it was dropped with an executor that is no more.
         drop(is_over.recv());
         self.threads.join();
-        self.release_scratch();
+        self.release();
     }
 
     /// Whether it is closed and its last call is over.
@@ -624,7 +737,9 @@ impl Core {
         lock(&self.state).order.is_finished()
     }
 
-    fn release_scratch(&self) {
+    /// Gives back what calls computed with; there will be none.
+    fn release(&self) {
+        self.threads.release();
         lock(&self.arenas).fill_with(Arena::new);
         self.scratch_bytes.store(0, Ordering::Relaxed);
     }
@@ -638,14 +753,14 @@ fn end_with(mut call: Box<dyn Deferred>, error: Error) {
     });
 }
 
-/// How many lanes these `threads` mean at a place.
+/// How many threads these `threads` mean at a place, of an executor or a pool.
 fn lanes_of(threads: Option<usize>, place: &Place) -> Result<usize> {
     match threads {
         None => Ok(default_lanes(place.parallelism())),
         Some(threads) if (1..=MOST_THREADS).contains(&threads) => Ok(threads),
         Some(threads) => Err(Error::invalid(format!(
-            "threads is {threads}: an executor takes 1 to {MOST_THREADS}, or leave it out for 7/8 \
-             of the cores this process may use"
+            "threads is {threads}: expected 1 to {MOST_THREADS}, or leave it out for 7/8 of the \
+             cores this process may use"
         ))),
     }
 }

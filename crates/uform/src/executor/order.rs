@@ -134,6 +134,11 @@ impl<C, D> Order<C, D> {
         }
     }
 
+    /// Whether a call waits for its turn.
+    pub(super) fn has_next(&self) -> bool {
+        self.holding.is_empty() && !self.queue.is_empty()
+    }
+
     /// The queued call whose turn it is; it holds until [`release`](Self::release).
     pub(super) fn next(&mut self) -> Option<(Ticket, C)> {
         if !self.holding.is_empty() {

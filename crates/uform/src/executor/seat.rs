@@ -9,7 +9,7 @@
 
 use std::io;
 
-use crate::placement::ComputeDomain;
+use crate::placement::{ComputeDomain, Place};
 
 /// What asks the system, for the calling thread.
 pub(super) trait System {
@@ -22,13 +22,25 @@ pub(super) trait System {
 
 /// The calling thread takes its seat; what was refused.
 pub(super) fn sit(at: &ComputeDomain, system: &impl System) -> Vec<String> {
-    let affinity = system.run_on(&at.cores).map_err(|error| {
+    take_seat(&at.cores, &[at.memory_domain], system)
+}
+
+/// The calling thread, and those it spawns, share all seats of a place; what was refused.
+pub(super) fn sit_all_over(place: &Place, system: &impl System) -> Vec<String> {
+    match &place.memory_domains[..] {
+        [] => Vec::new(),
+        domains => take_seat(&place.cores(), domains, system),
+    }
+}
+
+fn take_seat(cores: &[u32], memory_domains: &[u32], system: &impl System) -> Vec<String> {
+    let affinity = system.run_on(cores).map_err(|error| {
         format!(
-            "the system refused to keep threads on cores {:?}, near memory domain {}: {error}",
-            at.cores, at.memory_domain
+            "the system refused to keep threads on cores {cores:?}, near memory domains \
+             {memory_domains:?}: {error}"
         )
     });
-    let memory = prefer_memory(&[at.memory_domain], system);
+    let memory = prefer_memory(memory_domains, system);
     affinity.err().into_iter().chain(memory).collect()
 }
 
@@ -155,7 +167,7 @@ mod tests {
                 assert_eq!(system.asked.into_inner(), [vec![4, 5], vec![3]]);
                 let told = |words: &str| refused.iter().filter(|text| text.contains(words)).count();
                 assert_eq!(
-                    told("cores [4, 5], near memory domain 3"),
+                    told("cores [4, 5], near memory domains [3]"),
                     affinity.iter().count()
                 );
                 assert_eq!(told("memory domains [3]"), memory.iter().count());

@@ -6,6 +6,9 @@
 //! For an immediate call the caller leads the same workers, and the
 //! conductor sleeps: an executor of N threads never computes on more than N.
 //!
+//! Of an executor on a borrowed pool only the conductor is its own. It leads the pool's threads,
+//! and takes no call from the queue before it is the executor's turn on the pool.
+//!
 //! The conductor goes when the executor is closed and its last call is over: it
 //! sends the workers home, joins them, and gives the scratch back. Whoever frees
 //! the executor joins the conductor alone.
@@ -16,14 +19,17 @@ use std::sync::{Arc, TryLockError};
 
 use super::Core;
 use super::bell::Bell;
+use super::borrowed::Borrowed;
 use super::inside::inside;
 use super::mood::Mood;
 use super::pace::Pace;
+use super::pools::Turn;
 use super::seat::{Here, sit};
 use super::sync::thread::{Builder, JoinHandle};
 use super::sync::{Mutex, lock, mpsc};
 use super::team::Team;
 use crate::kernels::ForkJoin;
+use crate::placement::Place;
 use crate::{Error, Result, Status};
 
 /// See the module.
@@ -32,8 +38,10 @@ pub(super) struct Threads {
     process: u32,
     pace: Arc<Pace>,
     team: Arc<Team>,
+    /// Whose lanes are used instead of the team's, which has one lane then.
+    pool: Option<Borrowed>,
     /// Rung when the conductor may have something to do.
-    bell: Bell,
+    bell: Arc<Bell>,
     /// Held while joining. No call is accepted by then, so `ready` never waits for it.
     conductor: Mutex<Conductor>,
 }
@@ -48,14 +56,42 @@ enum Conductor {
 impl Threads {
     /// A team of so many lanes, none of which has a thread yet.
     pub(super) fn new(lanes: usize) -> Self {
+        Threads::with(lanes, None, Arc::new(Pace::new()))
+    }
+
+    /// The threads of the pool at an address. The conductor is spawned for the first deferred call.
+    ///
+    /// # Safety
+    /// As [`Executor::on_pool`](super::Executor::on_pool).
+    pub(super) unsafe fn on_pool(address: usize, place: &Place) -> Result<Self> {
         let pace = Arc::new(Pace::new());
+        // SAFETY: the caller vouches for the address.
+        let pool = unsafe { Borrowed::at(address, Arc::clone(&pace))? };
+        let threads = Threads::with(1, Some(pool), pace);
+        threads.find_room(place);
+        Ok(threads)
+    }
+
+    fn with(lanes: usize, pool: Option<Borrowed>, pace: Arc<Pace>) -> Self {
         Threads {
             process: process::id(),
             team: Arc::new(Team::new(lanes, Arc::clone(&pace))),
+            pool,
             pace,
-            bell: Bell::new(),
+            bell: Arc::new(Bell::new()),
             conductor: Mutex::new(Conductor::NotYet),
         }
+    }
+
+    /// Sees whether each thread of a call can have a core of its own.
+    fn find_room(&self, place: &Place) {
+        let (busy, at_once) = match &self.pool {
+            Some(pool) => (pool.busy(), place.usable.count()),
+            None => (self.team.lanes(), place.parallelism()),
+        };
+        // One lane is led beside a caller that has a thread of its own.
+        // A model checker has no cores, and no time to spin in.
+        self.pace.set_roomy(!cfg!(loom) && at_once >= busy.max(2));
     }
 
     /// Spawns all threads and returns when each of them runs.
@@ -86,7 +122,61 @@ impl Threads {
 
     /// The team, for whoever holds the executor.
     pub(super) fn team(&self) -> &dyn ForkJoin {
-        &*self.team
+        match &self.pool {
+            Some(pool) => pool,
+            None => &*self.team,
+        }
+    }
+
+    /// Whether the conductor of `executor` may take a call now, and until the answer is dropped. If
+    /// not, its bell is rung later. Without `wanted` there is no call to take.
+    pub(super) fn turn(&self, executor: usize, wanted: bool) -> Option<Option<Turn>> {
+        match &self.pool {
+            Some(borrowed) if wanted => borrowed.pool.turn(executor, &self.bell).map(Some),
+            Some(_) => {
+                self.step_out(executor);
+                None
+            }
+            None => wanted.then_some(None),
+        }
+    }
+
+    /// Has `executor` wait for its turn, if there is a call to take.
+    pub(super) fn line_up(&self, executor: usize, wanted: bool) {
+        if let Some(borrowed) = &self.pool
+            && wanted
+        {
+            borrowed.pool.line_up(executor, &self.bell);
+        }
+    }
+
+    /// Has `executor` wait for no turn any more.
+    pub(super) fn step_out(&self, executor: usize) {
+        if let Some(borrowed) = &self.pool {
+            borrowed.pool.step_out(executor);
+        }
+    }
+
+    /// Lets an immediate call have the lanes, until the answer is dropped.
+    ///
+    /// # Errors
+    /// [`Contended`](Status::Contended) when a borrowed pool is another executor's now or next.
+    pub(super) fn turn_now(&self) -> Result<Option<Turn>> {
+        let pool = self.pool.as_ref();
+        pool.map(|borrowed| borrowed.pool.turn_now()).transpose()
+    }
+
+    /// What the system refused to the threads of a borrowed pool of ours, a sentence each.
+    pub(super) fn refused(&self) -> Vec<String> {
+        let pool = self.pool.as_ref();
+        pool.map_or_else(Vec::new, |borrowed| borrowed.pool.refused())
+    }
+
+    /// The last call is over.
+    pub(super) fn release(&self) {
+        if let Some(borrowed) = &self.pool {
+            borrowed.give_back();
+        }
     }
 
     pub(super) fn mood(&self) -> Mood {
@@ -167,11 +257,7 @@ impl Threads {
 
     /// The conductor's life.
     fn conduct(&self, core: &Arc<Core>, up: &mpsc::Sender<io::Result<()>>) {
-        let lanes = self.team.lanes();
-        // One lane is led beside a caller that has a thread of its own.
-        // A model checker has no cores, and no time to spin in.
-        let roomy = !cfg!(loom) && core.place.parallelism() >= lanes.max(2);
-        self.pace.set_roomy(roomy);
+        self.find_room(&core.place);
         core.seat(0);
         let mut workers = Vec::new();
         let hired = self.hire(core, &mut workers);
@@ -185,7 +271,7 @@ impl Threads {
         for worker in workers {
             drop(worker.join());
         }
-        core.release_scratch();
+        core.release();
     }
 
     /// Runs deferred calls until the executor is closed and its last call is over.

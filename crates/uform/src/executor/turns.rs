@@ -13,6 +13,9 @@ pub(super) struct Threads {
     mood: SharedMood,
 }
 
+/// The right to use the only lane.
+pub(super) struct Turn;
+
 impl Threads {
     pub(super) fn new(_lanes: usize) -> Self {
         Threads {
@@ -31,6 +34,26 @@ impl Threads {
     pub(super) fn team(&self) -> &dyn ForkJoin {
         &Solo
     }
+
+    /// Whether there is a call to take: nobody else has the only lane.
+    pub(super) fn turn(&self, _executor: usize, wanted: bool) -> Option<Turn> {
+        wanted.then_some(Turn)
+    }
+
+    pub(super) fn line_up(&self, _executor: usize, _wanted: bool) {}
+
+    pub(super) fn step_out(&self, _executor: usize) {}
+
+    pub(super) fn turn_now(&self) -> Result<Turn> {
+        Ok(Turn)
+    }
+
+    /// Nothing was asked of the system.
+    pub(super) fn refused(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    pub(super) fn release(&self) {}
 
     pub(super) fn mood(&self) -> Mood {
         self.mood.get()

@@ -9,14 +9,15 @@ use super::features::{Feature, Features};
 use super::topology::Topology;
 
 /// What this binary was built with, comma-separated: the words of the classes
-/// with kernels of their own, then `threads` where host threads can be had, and `numa`
-/// where they and their memory can be placed.
+/// with kernels of their own, then `threads` and `forkunion` where host threads can be
+/// had and borrowed, and `numa` where they and their memory can be placed.
 pub fn compiled() -> String {
     let mut words: Vec<&str> = CpuClass::COMPILED
         .iter()
         .map(|class| class.word())
         .collect();
     push(&mut words, "threads", cfg!(feature = "native"));
+    push(&mut words, "forkunion", cfg!(feature = "native"));
     push(&mut words, "numa", CAN_PLACE);
     words.join(",")
 }
@@ -25,9 +26,9 @@ pub fn compiled() -> String {
 const CAN_PLACE: bool = cfg!(all(feature = "native", target_os = "linux"));
 
 /// What this machine offers now, comma-separated: the words of the classes that run,
-/// then `amx` (tiles multiply), `vnni` (int8 dot products on x86-64), `threads`, and
-/// `numa` where memory lies on more than one node, whether or not this process may
-/// allocate on all of them.
+/// then `amx` (tiles multiply), `vnni` (int8 dot products on x86-64), `threads`,
+/// `forkunion` (pools can be borrowed), and `numa` where memory lies on more than one node,
+/// whether or not this process may allocate on all of them.
 pub fn available() -> String {
     let features = Features::here();
     let has = |feature| features.contains(feature);
@@ -37,6 +38,7 @@ pub fn available() -> String {
     push(&mut words, "amx", amx);
     push(&mut words, "vnni", vnni);
     push(&mut words, "threads", cfg!(feature = "native"));
+    push(&mut words, "forkunion", cfg!(feature = "native"));
     push(
         &mut words,
         "numa",
@@ -65,8 +67,8 @@ mod tests {
             "serial"
         };
         let threads = match (cfg!(feature = "native"), cfg!(target_os = "linux")) {
-            (true, true) => ",threads,numa",
-            (true, false) => ",threads",
+            (true, true) => ",threads,forkunion,numa",
+            (true, false) => ",threads,forkunion",
             (false, _) => "",
         };
         assert_eq!(compiled(), format!("{classes}{threads}"));
@@ -79,7 +81,9 @@ mod tests {
         for class in CpuClass::ALL {
             assert_eq!(words.contains(&class.word()), class.runs_here().is_ok());
         }
-        assert_eq!(words.contains(&"threads"), cfg!(feature = "native"));
+        for word in ["threads", "forkunion"] {
+            assert_eq!(words.contains(&word), cfg!(feature = "native"));
+        }
         if CpuClass::IntelSapphire.missing().is_none() {
             assert!(words.contains(&"amx") && words.contains(&"vnni"));
         }

@@ -37,7 +37,8 @@ use std::env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Executor, ExecutorKind};
+use super::threads::Threads;
+use super::{Executor, ExecutorKind, Parts};
 use crate::hardware::cores::UsableCores;
 use crate::placement::Place;
 
@@ -56,7 +57,14 @@ fn executor(lanes: usize, deferred_limit: usize) -> Executor {
         cpuset: None,
         quota: None,
     });
-    Executor::new(ExecutorKind::Ram, lanes, place, None, deferred_limit)
+    Executor::new(Parts {
+        kind: ExecutorKind::Ram,
+        lanes,
+        place,
+        cpu_class: None,
+        deferred_limit,
+        threads: Threads::new(lanes),
+    })
 }
 
 /// Runs the model in every order.
