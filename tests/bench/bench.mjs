@@ -56,44 +56,54 @@ const names = peersToMeasure();
 if (options.install) install(names, options.venv);
 const tools = [...ours(), ...names.flatMap((name) => toolsOf(name, threads))];
 const results = tools.map((tool) => ({ tool, rounds: [], failure: undefined }));
+const loop = await loopDelays();
 for (let round = 1; round <= rounds; round++) {
   for (const result of results.filter(({ failure }) => failure === undefined)) {
     console.error(`round ${round} of ${rounds}: ${result.tool.name}`);
-    try {
-      result.rounds.push(await measure(result.tool, plans[size], options.curves || options.all));
-    } catch (error) {
-      result.failure = error.message;
-      console.error(`${result.tool.name} failed: ${error.message}`);
-      process.exitCode = 1;
-    }
+    await measureOnce(result);
+    // After each tool: a run that is broken off keeps what it has.
+    if (options.json !== undefined) writeFileSync(options.json, `${JSON.stringify(record())}\n`);
+  }
+}
+console.log(tables(record()));
+if (!existsSync(reference)) console.log("No cosines: no reference vectors before --install.");
+
+/** One more round of a tool; one that fails is not measured again. */
+async function measureOnce(result) {
+  try {
+    result.rounds.push(await measure(result.tool, plans[size], options.curves || options.all));
+  } catch (error) {
+    result.failure = error.message;
+    console.error(`${result.tool.name} failed: ${error.message}`);
+    process.exitCode = 1;
   }
 }
 
-const run = {
-  date: new Date().toISOString().slice(0, 10),
-  machine: {
-    cpu: cpus()[0].model,
-    cores: availableParallelism(),
-    memory: totalmem(),
-    system: `Linux ${release()}`,
-  },
-  versions: Object.assign(
-    { node: process.versions.node },
-    ...results.flatMap(({ rounds }) => rounds.map(({ versions }) => versions)),
-  ),
-  settings: { model: "all-MiniLM-L6-v2", threads, rounds, size, texts: plans[size].texts },
-  tools: results.map(({ tool, rounds, failure }) => ({
-    name: tool.name,
-    peer: tool.peer,
-    threads: tool.threads,
-    failure,
-    rounds,
-  })),
-  loop: await loopDelays(),
-};
-console.log(tables(run));
-if (options.json !== undefined) writeFileSync(options.json, `${JSON.stringify(run)}\n`);
-if (!existsSync(reference)) console.log("No cosines: no reference vectors before --install.");
+/** The run so far: all there is to report, and what --json keeps. */
+function record() {
+  return {
+    date: new Date().toISOString().slice(0, 10),
+    machine: {
+      cpu: cpus()[0].model,
+      cores: availableParallelism(),
+      memory: totalmem(),
+      system: `Linux ${release()}`,
+    },
+    versions: Object.assign(
+      { node: process.versions.node },
+      ...results.flatMap(({ rounds }) => rounds.map(({ versions }) => versions)),
+    ),
+    settings: { model: "all-MiniLM-L6-v2", threads, rounds, size, texts: plans[size].texts },
+    tools: results.map(({ tool: { name, peer, threads }, rounds, failure }) => ({
+      name,
+      peer,
+      threads,
+      failure,
+      rounds,
+    })),
+    loop,
+  };
+}
 
 /** The peers that were asked for; when none was, the quick ones if they are there. */
 function peersToMeasure() {

@@ -22,12 +22,12 @@ export const plans = {
     lengthMilliseconds: 500,
   },
   brief: {
-    texts: 24,
-    queries: 20,
-    calls: 2,
+    texts: 12,
+    queries: 10,
+    calls: 1,
     milliseconds: 0,
-    callerTexts: 128,
-    lengthTexts: 4,
+    callerTexts: 64,
+    lengthTexts: 1,
     lengthMilliseconds: 0,
   },
 };
@@ -120,7 +120,7 @@ async function latencies(program, levels, plan) {
   const calls = Array.from({ length: plan.callerTexts }, (_, i) => [texts[i % texts.length]]);
   const found = [];
   for (const callers of levels) {
-    await program.request({ calls: calls.slice(0, 2 * callers), callers });
+    await program.request({ calls: calls.slice(0, callers), callers });
     const { times, wall } = await program.request({ calls, callers });
     const rate = (1000 * calls.length) / wall;
     found.push({ callers, p50: percentile(times, 50), p99: percentile(times, 99), rate });

@@ -11,6 +11,7 @@ export class Program {
   #child;
   #lines;
   #stderr = "";
+  #closed;
 
   /** Starts it; its first message is its versions, so `versions` resolves when its model is loaded. */
   constructor([command, ...args], env = {}) {
@@ -21,7 +22,7 @@ export class Program {
     // A program that died before it read all is reported by the reply that does not come.
     this.#child.stdin.on("error", () => {});
     this.#lines = createInterface({ input: this.#child.stdout })[Symbol.asyncIterator]();
-    this.closed = new Promise((resolve) => {
+    this.#closed = new Promise((resolve) => {
       this.#child.once("error", ({ message }) => resolve(message));
       this.#child.once("close", (code, signal) => resolve(`it ended with ${signal ?? code}`));
     });
@@ -45,12 +46,12 @@ export class Program {
   /** Ends it and waits until it has. */
   async end() {
     this.#child.stdin.end();
-    await this.closed;
+    await this.#closed;
   }
 
   async #message() {
     const { value, done } = await this.#lines.next();
     if (!done) return JSON.parse(value);
-    throw new Error(`${await this.closed}\n${this.#stderr.trim()}`);
+    throw new Error(`${await this.#closed}\n${this.#stderr.trim()}`);
   }
 }
