@@ -2,7 +2,7 @@
 //
 //   npm run bench                                    uform and onnxruntime-node: minutes
 //   npm run bench -- --peers candle,llama.cpp        beside those peers
-//   npm run bench -- --all                           every peer, every precision, and the plots' curves
+//   npm run bench -- --all                           every peer, every precision, and the curves: half an hour
 //   npm run bench -- --install [--peers …|--all]     brings what those peers need, once, then measures
 //
 //   --rounds 3           how often each tool is measured
@@ -19,9 +19,9 @@
 // absolute figures belong to a machine.
 
 import { fork } from "node:child_process";
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { parseArgs } from "node:util";
 import { Model } from "../../dist/index.mjs";
 import { install } from "./install.mjs";
@@ -62,7 +62,7 @@ for (let round = 1; round <= rounds; round++) {
     console.error(`round ${round} of ${rounds}: ${result.tool.name}`);
     await measureOnce(result);
     // After each tool: a run that is broken off keeps what it has.
-    if (options.json !== undefined) writeFileSync(options.json, `${JSON.stringify(record())}\n`);
+    if (options.json !== undefined) keep(options.json);
   }
 }
 console.log(tables(record()));
@@ -77,6 +77,11 @@ async function measureOnce(result) {
     console.error(`${result.tool.name} failed: ${error.message}`);
     process.exitCode = 1;
   }
+}
+
+function keep(file) {
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(file, `${JSON.stringify(record())}\n`);
 }
 
 /** The run so far: all there is to report, and what --json keeps. */

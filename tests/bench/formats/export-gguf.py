@@ -53,7 +53,7 @@ def as_word(token):
     """WordPiece as llama.cpp keeps it: a mark opens a word, and none is a continuation."""
     if token.startswith("[") and token.endswith("]"):
         return token
-    return token.removeprefix("##") if token.startswith("##") else f"\u2581{token}"
+    return token[2:] if token.startswith("##") else f"\u2581{token}"
 
 
 def token_type(token):
