@@ -1,14 +1,14 @@
 // The bench's own parts, without the tools it measures.
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "node:test";
 import { Model } from "../../dist/index.mjs";
 import { chart, spread, ticksAround } from "./chart.mjs";
-import { here, model } from "./places.mjs";
+import { here, model, peers } from "./places.mjs";
 import { Program } from "./program.mjs";
 import { tables } from "./report.mjs";
 import { median, percentile } from "./statistics.mjs";
@@ -67,6 +67,27 @@ test("a program that ends without an answer is an error with what it said", asyn
   await assert.rejects(program.request({ calls: [["a"]] }), /ended with 3\nno such model/);
   const missing = new Program([join(here, "no-such-program")]);
   await assert.rejects(missing.request({ calls: [["a"]] }), /ENOENT/);
+});
+
+const python = spawnSync("python3", ["--version"]).status === 0;
+test("the protocol in Python is the same", { skip: !python && "SKIPPED: no python3" }, async () => {
+  const script = `
+import array, sys
+sys.path.insert(0, sys.argv[1])
+from serve import serve
+def embed(texts):
+    print("what libraries print is no reply")
+    return array.array("d", map(len, texts))
+serve({"fake": "1.2.3"}, embed)`;
+  const program = new Program(["python3", "-c", script, peers]);
+  assert.deepEqual(await program.versions, { fake: "1.2.3" });
+  const calls = [["a"], ["bb", "ccc"]];
+  const { times, wall, vectors } = await program.request({ calls, vectors: true });
+  assert.equal(times.length, 2);
+  assert.ok(times.every((time) => time > 0 && time <= wall));
+  assert.deepEqual(vectors, [1, 2, 3]);
+  assert.equal((await program.request({ calls })).vectors, undefined);
+  await program.end();
 });
 
 const round = (factor) => ({
