@@ -13,6 +13,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 source, texts, out = map(Path, sys.argv[1:])
+# Threads that wait for each other make little work long on a busy machine.
+torch.set_num_threads(1)
 model = SentenceTransformer(str(source), device="cpu", model_kwargs={"dtype": torch.float32})
 rows = [model.encode(text, normalize_embeddings=True) for text in json.loads(texts.read_text())]
 numpy.asarray(rows, dtype="<f4").tofile(out)
