@@ -1,160 +1,167 @@
 // `npm run bench`: uform beside the tools people use today, on one model.
 //
-//   npm run bench -- [--rounds 3] [--texts 192] [--only REGEX]
-//   npm run bench -- --install [--python INTERPRETER]     the other tools, once
+//   npm run bench                                    uform and onnxruntime-node: minutes
+//   npm run bench -- --peers candle,llama.cpp        beside those peers
+//   npm run bench -- --all                           every peer, every precision, and the curves: half an hour
+//   npm run bench -- --install [--peers …|--all]     brings what those peers need, once, then measures
 //
-// Every figure comes from a fresh process; the tools take turns, so that a busy
-// moment of the machine hits all of them; the table shows medians over the
-// rounds. Ratios within one table count, absolute figures belong to a machine.
+//   --rounds 3           how often each tool is measured
+//   --threads 2          for every tool; absent: the cores there are
+//   --precisions f32,…   uform's, or `all`; absent: what it takes by itself
+//   --curves             rates by length and latencies by callers, which `npm run bench:plots` draws
+//   --json FILE          every figure of every round
+//   --brief              a small part of the work: shows that all of it runs, its figures are worthless
+//   --venv FOLDER        for --install: a virtual environment that has formats/requirements.txt
+//
+// Every tool is a program of its own under peers/, in a fresh process each time;
+// the tools take turns, so that a busy moment of the machine hits all of them;
+// tables show medians over the rounds, and ratios within a round. Ratios count:
+// absolute figures belong to a machine.
 
 import { fork } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { parseArgs } from "node:util";
+import { Model } from "../../dist/index.mjs";
 import { install } from "./install.mjs";
-import { median } from "./median.mjs";
-import { here, onnx, REFERENCE_TEXTS } from "./places.mjs";
-import { tools } from "./tools.mjs";
+import { measure, plans } from "./measure.mjs";
+import { here, model, reference } from "./places.mjs";
+import { tables } from "./report.mjs";
+import { isInstalled, peers, toolsOf, uform } from "./tools.mjs";
 
-const LOOP_TEXTS = 2000;
-const YARDSTICK = "ort fp32";
+const QUICK = ["onnxruntime-node"];
+const PRECISIONS = ["auto", "f32", "bf16", "i8"];
+const LOOP_TEXTS = { full: 2000, brief: 50 };
+
 const { values: options } = parseArgs({
   options: {
-    rounds: { type: "string", default: "3" },
-    texts: { type: "string", default: "192" },
-    only: { type: "string", default: "." },
+    all: { type: "boolean", default: false },
+    brief: { type: "boolean", default: false },
+    curves: { type: "boolean", default: false },
     install: { type: "boolean", default: false },
-    python: { type: "string" },
+    json: { type: "string" },
+    peers: { type: "string" },
+    precisions: { type: "string" },
+    rounds: { type: "string", default: "3" },
+    threads: { type: "string", default: String(availableParallelism()) },
+    venv: { type: "string" },
   },
 });
 const rounds = atLeastOne("rounds");
-const texts = atLeastOne("texts");
-if (texts > REFERENCE_TEXTS)
-  throw new Error(`--texts takes at most ${REFERENCE_TEXTS}: no more have reference vectors`);
+const threads = atLeastOne("threads");
+const size = options.brief ? "brief" : "full";
+const names = peersToMeasure();
 
-if (options.install) install(options.python);
-const peersInstalled = existsSync(join(here, "node_modules")) && existsSync(onnx);
-const threads = availableParallelism();
-const columns = columnsToRun();
-const results = new Map(columns.map((column) => [column.title, []]));
+if (options.install) install(names, options.venv);
+const tools = [...ours(), ...names.flatMap((name) => toolsOf(name, threads))];
+const results = tools.map((tool) => ({ tool, rounds: [], failure: undefined }));
+const loop = await loopDelays();
 for (let round = 1; round <= rounds; round++) {
-  for (const { title, tool, threads } of columns) {
-    console.error(`round ${round} of ${rounds}: ${title}`);
-    results.get(title).push(await measure(tool, threads));
+  for (const result of results.filter(({ failure }) => failure === undefined)) {
+    console.error(`round ${round} of ${rounds}: ${result.tool.name}`);
+    await measureOnce(result);
+    // After each tool: a run that is broken off keeps what it has.
+    if (options.json !== undefined) keep(options.json);
   }
 }
-const loop = await report(fork(join(here, "loop.mjs"), [LOOP_TEXTS]));
-print();
+console.log(tables(record()));
+if (!existsSync(reference)) console.log("No cosines: no reference vectors before --install.");
 
-function columnsToRun() {
-  const ours = [...new Set([1, threads])].map((threads) => ({
-    title: `uform ${threads}T`,
-    tool: "uform",
-    threads,
-  }));
-  const others = Object.keys(tools)
-    .filter((tool) => tool !== "uform" && peersInstalled)
-    .map((tool) => ({ title: tool, tool, threads }));
-  return [...ours, ...others].filter(({ title }) => new RegExp(options.only).test(title));
+/** One more round of a tool; one that fails is not measured again. */
+async function measureOnce(result) {
+  try {
+    result.rounds.push(await measure(result.tool, plans[size], options.curves || options.all));
+  } catch (error) {
+    result.failure = error.message;
+    console.error(`${result.tool.name} failed: ${error.message}`);
+    process.exitCode = 1;
+  }
 }
 
-/** One tool in one fresh process. */
-async function measure(tool, threads) {
-  const start = performance.now();
-  const child = fork(join(here, "worker.mjs"), [tool, threads, texts], {
-    stdio: ["ignore", "ignore", "inherit", "ipc"],
-  });
-  let cold;
-  child.once("message", () => (cold = (performance.now() - start) / 1000));
-  const { result } = await report(child, (message) => message.result);
-  const corpus = Math.max(...tools[tool].policies.map((policy) => result[policy]));
-  return { ...result, corpus, cold };
+function keep(file) {
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(file, `${JSON.stringify(record())}\n`);
 }
 
-/** The first message of a child that `wanted` accepts; a child that ends without one is an error. */
-function report(child, wanted = () => true) {
+/** The run so far: all there is to report, and what --json keeps. */
+function record() {
+  return {
+    date: new Date().toISOString().slice(0, 10),
+    machine: {
+      cpu: cpus()[0].model,
+      cores: availableParallelism(),
+      memory: totalmem(),
+      system: `Linux ${release()}`,
+    },
+    versions: Object.assign(
+      { node: process.versions.node },
+      ...results.flatMap(({ rounds }) => rounds.map(({ versions }) => versions)),
+    ),
+    settings: { model: "all-MiniLM-L6-v2", threads, rounds, size, texts: plans[size].texts },
+    tools: results.map(({ tool: { name, peer, threads }, rounds, failure }) => ({
+      name,
+      peer,
+      threads,
+      failure,
+      rounds,
+    })),
+    loop,
+  };
+}
+
+/** The peers that were asked for; when none was, the quick ones if they are there. */
+function peersToMeasure() {
+  if (options.all) return known(Object.keys(peers));
+  if (options.peers !== undefined) return known(options.peers.split(",").filter(Boolean));
+  if (options.install || QUICK.every(isInstalled)) return QUICK;
+  console.error(`Without ${QUICK.join(", ")}: npm run bench -- --install (several gigabytes).`);
+  return [];
+}
+
+function known(names) {
+  for (const name of names) {
+    if (!Object.hasOwn(peers, name))
+      throw new Error(`--peers takes ${Object.keys(peers).join(", ")}, not ${name}`);
+    if (!options.install && !isInstalled(name))
+      throw new Error(`${name} is not installed: npm run bench -- --install --peers ${name}`);
+  }
+  return names;
+}
+
+/** uform at each precision; its first one on a single thread as well. */
+function ours() {
+  const everything = options.precisions === "all" || (options.all && !options.precisions);
+  const precisions = everything
+    ? PRECISIONS.filter(isAccepted)
+    : (options.precisions ?? "auto").split(",");
+  const [first] = precisions;
+  const alone = { ...uform(first, 1), name: `uform ${first}, 1 thread` };
+  const tools = precisions.map((precision) => uform(precision, threads));
+  return threads > 1 ? [...tools, alone] : tools;
+}
+
+/** Whether this build computes in a precision: the model is asked. */
+function isAccepted(precision) {
+  try {
+    Model.loadRam(model, { precision }).free();
+    return true;
+  } catch (error) {
+    if (["UFORM_INVALID_ARGUMENT", "UFORM_UNSUPPORTED"].includes(error.code)) return false;
+    throw error;
+  }
+}
+
+/** How long the event loop waits while uform works, in a process of its own. */
+function loopDelays() {
   return new Promise((resolve, reject) => {
-    child.on("message", (message) => wanted(message) && resolve(message));
+    const child = fork(join(here, "loop.mjs"), [threads, LOOP_TEXTS[size]]);
+    child.once("message", resolve);
     child.once("error", reject);
     child.once("exit", (code, signal) =>
-      reject(new Error(`${child.spawnargs.slice(1).join(" ")} ended with ${signal ?? code}`)),
+      reject(new Error(`loop.mjs ended with ${signal ?? code}`)),
     );
   });
-}
-
-function print() {
-  const rows = [
-    ["one short query, p50, ms", "query", 2],
-    ["32 short texts, texts/s", "short", 0],
-    ["mixed corpus, best way, texts/s", "corpus", 0],
-    ["  one text a call", "one", 0],
-    ["  batches of 32", "batches", 0],
-    ["  batches of 32, sorted by length", "sorted", 0],
-    ["  all in one call", "whole", 0],
-    ["cold start to first vector, s", "cold", 2],
-    ["peak memory, short texts, MB", "peakShort", 0],
-    ["peak memory, everything, MB", "peak", 0],
-    ["least cosine to f32", "cosine", 6],
-  ];
-  const titles = columns.map((column) => column.title);
-  const best = `uform ${threads}T`;
-  const ratio = titles.includes(best) && titles.includes(YARDSTICK);
-  const line = (name, cells) =>
-    console.log(`| ${name.padEnd(33)} |${cells.map((cell) => ` ${cell.padStart(9)} |`).join("")}`);
-
-  console.log(describeRun());
-  line("", [...titles, ...(ratio ? ["÷ ort f32"] : [])]);
-  line(
-    "---",
-    [...titles, ...(ratio ? [""] : [])].map(() => "---:"),
-  );
-  for (const [name, key, digits] of rows) {
-    const cells = titles.map((title) => middle(title, key));
-    if (cells.every((cell) => cell === undefined)) continue;
-    // Cosines are all near 1: their quotient would say nothing.
-    const quotient = key === "cosine" ? NaN : middle(best, key) / middle(YARDSTICK, key);
-    const shown = cells.map((cell) => cell?.toFixed(digits) ?? "–");
-    line(name, [
-      ...shown,
-      ...(ratio ? [Number.isFinite(quotient) ? `${quotient.toFixed(2)}×` : ""] : []),
-    ]);
-  }
-  console.log(
-    `\nEvent-loop delay of uform, ms: ${delay("a model opens", loop.open)}; ${delay(`${LOOP_TEXTS} texts are embedded`, loop.encode)}.`,
-  );
-  if (!peersInstalled)
-    console.log(
-      "\nThe other tools are not installed: npm run bench -- --install (several gigabytes).",
-    );
-}
-
-/** The median of one measure over the rounds; undefined where the tool has no such measure. */
-function middle(title, key) {
-  const values = (results.get(title) ?? [])
-    .map((result) => result[key])
-    .filter((value) => value !== undefined);
-  return values.length > 0 ? median(values) : undefined;
-}
-
-function delay(when, { p99, worst }) {
-  return `p99 ${p99.toFixed(1)}, worst ${worst.toFixed(1)} while ${when}`;
-}
-
-function describeRun() {
-  const version = (folder) =>
-    JSON.parse(readFileSync(join(here, folder, "package.json"), "utf8")).version;
-  const peers = peersInstalled ? ["onnxruntime-node", "@huggingface/transformers"] : [];
-  const versions = [
-    `uform ${version("../..")}`,
-    `Node.js ${process.versions.node}`,
-    ...peers.map((name) => `${name} ${version(`node_modules/${name}`)}`),
-  ];
-  return [
-    `all-MiniLM-L6-v2 on ${cpus()[0].model}, ${threads} threads, ${Math.round(totalmem() / 2 ** 30)} GiB, Linux ${release()}`,
-    `${versions.join(", ")}; ${new Date().toISOString().slice(0, 10)}`,
-    `medians of ${rounds} rounds; the corpus has ${texts} texts\n`,
-  ].join("\n");
 }
 
 function atLeastOne(name) {

@@ -1,13 +1,14 @@
-// How long the event loop waits while uform works: `loop.mjs TEXTS`. Sends
+// How long the event loop waits while uform works: `loop.mjs THREADS TEXTS`. Sends
 // { open, encode }, each the loop's delay in milliseconds: 99th percentile and worst.
 
 import { monitorEventLoopDelay } from "node:perf_hooks";
+import { Executor, Model } from "../../dist/index.mjs";
 import { model } from "./places.mjs";
 import { corpus } from "./texts.mjs";
-import { Executor, Model } from "./uform.mjs";
 
-const texts = corpus(Number(process.argv[2]));
-const executor = Executor.forRam();
+const [threads, count] = process.argv.slice(2).map(Number);
+const texts = corpus(count);
+const executor = Executor.forRam({ threads });
 let encoder;
 const open = await delayDuring(async () => {
   encoder = await Model.open(model, { executor });

@@ -45,6 +45,14 @@ const things = [
   "a deep well", "pocket watches", "a beehive", "copper pipes", "a mountain tent", "dried mushrooms", "a fuse box", "silk scarves",
 ];
 
+// Each is one token.
+// prettier-ignore
+const words = [
+  "river", "stone", "window", "garden", "winter", "letter", "music", "paper", "table", "silver", "market", "bridge",
+  "forest", "engine", "doctor", "summer", "island", "castle", "mirror", "kitchen", "village", "signal", "yellow",
+  "circle", "history", "student", "dinner", "morning", "valley", "harbor", "guitar", "pocket",
+];
+
 /** 200 questions of about 8 tokens. */
 export function queries() {
   return questions.flatMap((question) => things.map((thing) => `${question} ${thing}`));
@@ -66,12 +74,21 @@ export function corpus(count) {
   });
 }
 
+/** Words of exactly so many tokens, the opening and the closing one included; another `seed`, other words. */
+export function textOfTokens(tokens, seed) {
+  const random = generator(seed);
+  return Array.from({ length: tokens - 2 }, () => pick(random, words)).join(" ");
+}
+
 function sentence(random) {
-  const pick = (list) => list[Math.floor(random() * list.length)];
-  const words = [pick(subjects), pick(verbs), pick(objects)];
-  if (random() < 0.5) words.push(pick(circumstances));
-  const text = words.join(" ");
+  const parts = [pick(random, subjects), pick(random, verbs), pick(random, objects)];
+  if (random() < 0.5) parts.push(pick(random, circumstances));
+  const text = parts.join(" ");
   return `${text[0].toUpperCase()}${text.slice(1)}.`;
+}
+
+function pick(random, list) {
+  return list[Math.floor(random() * list.length)];
 }
 
 /** Mulberry32: uniform numbers in [0, 1) from a 32-bit seed. */

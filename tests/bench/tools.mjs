@@ -1,96 +1,105 @@
-// The tools under comparison. Each opens the same model and turns texts into
-// unit vectors, one Float32Array a text; `policies` are the ways worth trying on a
-// corpus of mixed lengths.
+// The tools under comparison. A peer is what --peers takes by its name; it has a
+// tool, a row of the tables, for each way it computes. `ways` are those worth trying on a
+// corpus of mixed lengths; `callers` says that a program can serve several at a time.
 
-import { readFileSync } from "node:fs";
-import { basename, dirname, join } from "node:path";
-import { model, onnx } from "./places.mjs";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import * as places from "./places.mjs";
 
+const node = (file, ...args) => [process.execPath, join(places.peers, file), ...args];
 const padding = ["one", "batches", "sorted"];
 
-export const tools = {
-  uform: { open: openUform, policies: ["one", "batches", "whole"] },
-  "ort fp32": { open: (threads) => openOnnxruntime("model.onnx", threads), policies: padding },
-  "ort q8": {
-    open: (threads) => openOnnxruntime("model_quantized.onnx", threads),
-    policies: padding,
+/** uform at a precision. */
+export function uform(precision, threads) {
+  return {
+    name: `uform ${precision}`,
+    peer: "uform",
+    ways: ["one", "batches", "whole"],
+    callers: true,
+    threads,
+    command: node("uform.mjs", places.model, threads, precision),
+  };
+}
+
+/** `needs` is what its installation leaves behind; `parts` are the steps of install.mjs that bring it. */
+export const peers = {
+  "onnxruntime-node": {
+    parts: ["packages", "onnx"],
+    needs: [places.packages, places.onnx],
+    tools: [onnxruntime("fp32", "model.onnx"), onnxruntime("q8", "model_quantized.onnx")],
   },
-  "t.js fp32": { open: (threads) => openTransformers("fp32", threads), policies: padding },
-  "t.js q8": { open: (threads) => openTransformers("q8", threads), policies: padding },
+  "transformers.js": {
+    parts: ["packages", "onnx"],
+    needs: [places.packages, places.onnx],
+    tools: ["fp32", "q8"].map((dtype) => ({
+      name: `transformers.js ${dtype}`,
+      ways: padding,
+      callers: true,
+      command: (threads) => node("transformers.js.mjs", places.onnx, threads, dtype),
+    })),
+  },
+  "sentence-transformers": {
+    parts: ["python"],
+    needs: [places.python],
+    tools: ["f32", "bf16"].map((precision) => ({
+      name: `sentence-transformers ${precision}`,
+      // It sorts by length by itself.
+      ways: ["one", "whole"],
+      callers: false,
+      command: (threads) => [
+        places.python,
+        join(places.peers, "sentence-transformers.py"),
+        places.model,
+        threads,
+        precision,
+      ],
+    })),
+  },
+  candle: {
+    parts: ["candle"],
+    needs: [places.candle],
+    tools: [
+      {
+        name: "candle MKL f32",
+        ways: padding,
+        callers: false,
+        command: () => [places.candle, places.model],
+        env: { LD_LIBRARY_PATH: join(places.mkl, "lib") },
+      },
+    ],
+  },
+  "llama.cpp": {
+    parts: ["llama", "gguf"],
+    needs: [join(places.llama, "node_modules"), places.gguf],
+    tools: ["f16", "q8_0"].map((kind) => ({
+      name: `llama.cpp ${kind}`,
+      ways: ["one", "batches"],
+      callers: true,
+      command: (threads) => node("llama/llama.mjs", join(places.gguf, `${kind}.gguf`), threads),
+    })),
+  },
 };
 
-async function openUform(threads) {
-  const { Executor, Model } = await import("./uform.mjs");
-  const executor = Executor.forRam({ threads });
-  const encoder = Model.loadRam(model, { executor });
-  return async (texts) => {
-    const embeddings = await encoder.encodeText(texts, { executor });
-    return texts.map((_, row) => embeddings.row(row));
+function onnxruntime(name, file) {
+  return {
+    name: `onnxruntime-node ${name}`,
+    ways: padding,
+    callers: true,
+    command: (threads) =>
+      node("onnxruntime-node.mjs", places.model, threads, join(places.onnx, "onnx", file)),
   };
 }
 
-/** A plain loop over a session: tokenize, pad to the longest of the batch, run, average, normalise. */
-async function openOnnxruntime(file, threads) {
-  const { InferenceSession, Tensor } = await import("onnxruntime-node");
-  const { Tokenizer } = await import("@huggingface/tokenizers");
-  const settings = (name) => JSON.parse(readFileSync(join(model, name), "utf8"));
-  const tokenizer = new Tokenizer(settings("tokenizer.json"), settings("tokenizer_config.json"));
-  const session = await InferenceSession.create(join(onnx, "onnx", file), {
-    intraOpNumThreads: threads,
-    graphOptimizationLevel: "all",
-  });
-  return async (texts) => {
-    const rows = texts.map((text) => cut(tokenizer.encode(text).ids));
-    const longest = Math.max(...rows.map((row) => row.length));
-    const shape = [rows.length, longest];
-    const ids = new BigInt64Array(rows.length * longest);
-    const mask = new BigInt64Array(rows.length * longest);
-    for (const [at, row] of rows.entries()) {
-      for (const [place, id] of row.entries()) {
-        ids[at * longest + place] = BigInt(id);
-        mask[at * longest + place] = 1n;
-      }
-    }
-    const { last_hidden_state: hidden } = await session.run({
-      input_ids: new Tensor("int64", ids, shape),
-      attention_mask: new Tensor("int64", mask, shape),
-      token_type_ids: new Tensor("int64", new BigInt64Array(ids.length), shape),
-    });
-    const vectors = rows.map((row, at) => meanOf(hidden, at * longest, row.length));
-    hidden.dispose();
-    return vectors;
-  };
+export function isInstalled(peer) {
+  return peers[peer].needs.every((path) => existsSync(path));
 }
 
-/** The first 255 tokens and the closing one, as the model asks. */
-function cut(ids) {
-  return ids.length <= 256 ? ids : [...ids.slice(0, 255), ids.at(-1)];
-}
-
-function meanOf(hidden, firstToken, tokens) {
-  const width = hidden.dims[2];
-  const mean = new Float32Array(width);
-  for (let token = firstToken; token < firstToken + tokens; token++) {
-    for (let i = 0; i < width; i++) mean[i] += hidden.data[token * width + i];
-  }
-  const norm = Math.sqrt(mean.reduce((sum, value) => sum + value * value, 0));
-  return mean.map((value) => value / norm);
-}
-
-async function openTransformers(dtype, threads) {
-  const { env, pipeline } = await import("@huggingface/transformers");
-  env.allowRemoteModels = false;
-  env.localModelPath = `${dirname(onnx)}/`;
-  const extract = await pipeline("feature-extraction", basename(onnx), {
-    dtype,
-    device: "cpu",
-    session_options: { intraOpNumThreads: threads },
-  });
-  return async (texts) => {
-    const output = await extract(texts, { pooling: "mean", normalize: true });
-    const width = output.dims[1];
-    const vectors = texts.map((_, row) => output.data.slice(row * width, (row + 1) * width));
-    output.dispose();
-    return vectors;
-  };
+/** The tools of a peer, at a number of threads. */
+export function toolsOf(peer, threads) {
+  return peers[peer].tools.map((tool) => ({
+    ...tool,
+    peer,
+    threads,
+    command: tool.command(threads),
+  }));
 }

@@ -1,9 +1,8 @@
-"""The model for the other tools: export.py MODEL TEXTS OUT
+"""The model as ONNX: export-onnx.py MODEL OUT
 
 Writes to OUT, in the layout transformers.js expects,
   onnx/model.onnx            f32, as sentence-transformers computes it
   onnx/model_quantized.onnx  8-bit weights by dynamic quantization, one scale a matrix (what transformers.js calls q8)
-  reference.f32              the vectors of the JSON list TEXTS by sentence-transformers in f32, one text a call
 and the tokenizer's files, set to the 256 tokens sentence-transformers reads.
 """
 
@@ -12,13 +11,11 @@ import shutil
 import sys
 from pathlib import Path
 
-import numpy
 import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
-source, texts, out = map(Path, sys.argv[1:])
+source, out = map(Path, sys.argv[1:])
 NAMES = ["input_ids", "attention_mask", "token_type_ids"]
 
 
@@ -64,13 +61,7 @@ def copy_tokenizer():
     (out / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-def write_reference(path):
-    model = SentenceTransformer(str(source), device="cpu", model_kwargs={"dtype": torch.float32})
-    rows = [model.encode(text, normalize_embeddings=True) for text in json.loads(texts.read_text())]
-    numpy.asarray(rows, dtype="<f4").tofile(path)
-
-
+(out / "onnx").mkdir()
 copy_tokenizer()
 export(out / "onnx" / "model.onnx")
 quantize(out / "onnx" / "model.onnx", out / "onnx" / "model_quantized.onnx")
-write_reference(out / "reference.f32")
