@@ -132,7 +132,7 @@ fn check_seats(executor: &Executor, cores: &[u32], refused: &[String]) {
             "{seat:?} {refused:?}"
         );
         assert!(
-            seat.policy == preferred || told("memory"),
+            seat.policy == preferred || told("prefer memory"),
             "{seat:?} {refused:?}"
         );
     }
@@ -386,7 +386,7 @@ fn a_sandbox_that_refuses_is_reported_and_harms_nothing() {
     let executor = Executor::for_ram(&near(&[domain()], Some(3))).unwrap();
     let told = executor.describe();
     assert_eq!(told.refused.len(), 2, "{told:?}");
-    for (sentence, words) in told.refused.iter().zip(["cores", "memory domains"]) {
+    for (sentence, words) in told.refused.iter().zip(["cores", "prefer memory domains"]) {
         assert!(
             sentence.contains(words) && sentence.contains("not permitted"),
             "{sentence}"

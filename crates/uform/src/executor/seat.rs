@@ -170,7 +170,7 @@ mod tests {
                     told("cores [4, 5], near memory domains [3]"),
                     affinity.iter().count()
                 );
-                assert_eq!(told("memory domains [3]"), memory.iter().count());
+                assert_eq!(told("prefer memory domains [3]"), memory.iter().count());
                 let codes = affinity.into_iter().chain(memory);
                 for code in codes {
                     assert!(told(&io::Error::from_raw_os_error(code).to_string()) > 0);
