@@ -152,7 +152,7 @@ impl CpuClass {
     pub const COMPILED: &[CpuClass] = if cfg!(feature = "monoversioned") {
         &[Monoversioned]
     } else if cfg!(target_arch = "x86_64") {
-        &[Serial, IntelHaswell, IntelSkylake]
+        &[Serial, IntelHaswell, IntelSkylake, IntelIcelake, IntelSapphire]
     } else {
         &[Serial]
     };

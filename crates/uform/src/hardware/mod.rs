@@ -18,6 +18,8 @@ mod features;
 pub mod gpu;
 #[cfg(feature = "native")]
 pub mod mapping;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
 pub use cpu::CpuClass;
 pub use gpu::{GpuClass, GpuVendor};

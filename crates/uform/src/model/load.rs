@@ -17,7 +17,7 @@ use super::weights::Weights;
 use super::{Model, ModelOptions, Parts};
 use crate::executor::{Control, Executor, Hold};
 use crate::hardware::CpuClass;
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, Precision};
 use crate::kernels::fork_join::for_each;
 use crate::{Error, Result};
 
@@ -97,10 +97,12 @@ fn read(
     options: &ModelOptions,
     hold: &mut Hold<'_>,
 ) -> Result<Model> {
+    let precision = options.precision.unwrap_or(Precision::auto(class));
     let reader = Reader {
         source,
         files: Opened::open(source)?,
-        kernels: Kernels::of(class, options.precision),
+        kernels: Kernels::of(class, precision),
+        head_kernels: Kernels::of(class, Precision::F32),
     };
     reader.load(class, hold)
 }
@@ -110,6 +112,7 @@ struct Reader<'a> {
     source: &'a dyn Source,
     files: Opened,
     kernels: &'static Kernels,
+    head_kernels: &'static Kernels,
 }
 
 /// What an [`Item`] became.
@@ -157,8 +160,9 @@ impl Reader<'_> {
             heads,
             tokenizer,
             settings: self.files.settings,
-            kernels: self.kernels,
+            head_kernels: self.head_kernels,
             class,
+            precision: self.kernels.precision(),
         }))
     }
 
@@ -182,7 +186,11 @@ impl Reader<'_> {
                 Loaded::Layer(Box::new(Layer::read(weights, config, kernels, index)?))
             }
             Item::Head(index) => {
-                Loaded::Head(Head::read(&heads[index], kernels, &settings.dense[index])?)
+                Loaded::Head(Head::read(
+                    &heads[index],
+                    self.head_kernels,
+                    &settings.dense[index],
+                )?)
             }
         })
     }

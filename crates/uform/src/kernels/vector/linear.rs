@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::curves::{Curve, Gelu, GeluTanh, Identity, Relu, Silu, Tanh};
 use super::tile::{LINE, Product, Tile};
 use super::{Simd, load_up_to, store_up_to};
-use crate::kernels::linear::{Activation, Linear};
+use crate::kernels::linear::{Activation, Linear, Out};
 use crate::kernels::share;
 
 /// The given tiles of the given panels.
@@ -22,7 +22,7 @@ pub(in crate::kernels) unsafe fn piece<V: Simd>(
 ) {
     let (inputs, outputs) = (layer.weight.inputs(), layer.weight.outputs());
     let width = V::TILE_VECTORS * V::LANES;
-    let count = layer.rows.len() / inputs;
+    let count = layer.rows.rows();
     let all_tiles = count.div_ceil(V::TILE_ROWS);
     let mut tile = Tile::new();
     for panel in panels {
@@ -42,7 +42,7 @@ pub(in crate::kernels) unsafe fn piece<V: Simd>(
                     rows: rows.len(),
                     vectors: columns.div_ceil(V::LANES),
                     depth: inputs,
-                    left: layer.rows.as_ptr().add(rows.start * inputs),
+                    left: layer.rows.floats().as_ptr().add(rows.start * inputs),
                     left_stride: inputs,
                     right: here,
                     right_stride: width,
@@ -51,32 +51,54 @@ pub(in crate::kernels) unsafe fn piece<V: Simd>(
                     next: here.wrapping_add((panel_lines + coming.start) * LINE),
                     next_lines: coming.len(),
                 });
-                finish::<V>(layer, tile.values(), rows, first..first + columns);
+                finish::<V, Plain>(layer, tile.values(), width, rows, first..first + columns);
             }
         }
     }
 }
 
-/// Bias, activation and residual of one tile, and its place in `out`.
+/// What a tile in memory holds.
+pub(super) trait Sums {
+    /// The products' sums of a vector of columns from `column` on, which lie at `from`.
+    ///
+    /// # Safety
+    /// The CPU has the class's instructions; `from` has a vector's elements, and row
+    /// and column are within the layer, its padding included.
+    unsafe fn load<V: Simd>(layer: &Linear<'_>, from: *const f32, row: usize, column: usize) -> V;
+}
+
+/// The sums themselves.
+pub(super) struct Plain;
+
+impl Sums for Plain {
+    #[inline(always)]
+    unsafe fn load<V: Simd>(_: &Linear<'_>, from: *const f32, _: usize, _: usize) -> V {
+        // SAFETY: handed on to the caller.
+        unsafe { V::load(from) }
+    }
+}
+
+/// Bias, activation and residual of one tile, whose rows lie `stride` apart, and its place in `out`.
 ///
 /// # Safety
 /// As for [`piece`]; rows and columns are within `out`.
 #[inline(always)]
-unsafe fn finish<V: Simd>(
+pub(super) unsafe fn finish<V: Simd, S: Sums>(
     layer: &Linear<'_>,
     tile: *const f32,
+    stride: usize,
     rows: Range<usize>,
     columns: Range<usize>,
 ) {
     // SAFETY: handed on to the caller.
     unsafe {
         match layer.epilogue.activation {
-            Activation::Identity => finish_with::<V, Identity>(layer, tile, rows, columns),
-            Activation::Gelu => finish_with::<V, Gelu>(layer, tile, rows, columns),
-            Activation::GeluTanh => finish_with::<V, GeluTanh>(layer, tile, rows, columns),
-            Activation::Relu => finish_with::<V, Relu>(layer, tile, rows, columns),
-            Activation::Tanh => finish_with::<V, Tanh>(layer, tile, rows, columns),
-            Activation::Silu => finish_with::<V, Silu>(layer, tile, rows, columns),
+            Activation::Identity => finish_with::<V, S, Identity>(layer, tile, stride, rows, columns),
+            Activation::Gelu => finish_with::<V, S, Gelu>(layer, tile, stride, rows, columns),
+            Activation::GeluTanh => finish_with::<V, S, GeluTanh>(layer, tile, stride, rows, columns),
+            Activation::Relu => finish_with::<V, S, Relu>(layer, tile, stride, rows, columns),
+            Activation::Tanh => finish_with::<V, S, Tanh>(layer, tile, stride, rows, columns),
+            Activation::Silu => finish_with::<V, S, Silu>(layer, tile, stride, rows, columns),
         }
     }
 }
@@ -86,9 +108,10 @@ unsafe fn finish<V: Simd>(
 /// # Safety
 /// As for [`finish`].
 #[inline(always)]
-unsafe fn finish_with<V: Simd, C: Curve>(
+unsafe fn finish_with<V: Simd, S: Sums, C: Curve>(
     layer: &Linear<'_>,
     tile: *const f32,
+    stride: usize,
     rows: Range<usize>,
     columns: Range<usize>,
 ) {
@@ -96,12 +119,13 @@ unsafe fn finish_with<V: Simd, C: Curve>(
     for (place, row) in rows.enumerate() {
         for column in columns.clone().step_by(V::LANES) {
             let count = V::LANES.min(columns.end - column);
-            let within = place * V::TILE_VECTORS * V::LANES + (column - columns.start);
+            let within = place * stride + (column - columns.start);
             let at = row * outputs + column;
             // SAFETY: `count` elements from `column` on are within the bias, and from `at` on
-            // within `out` and the residual, which has its shape.
+            // within `out` and the residual, which has its shape. An operand's row is
+            // padded to whole vectors.
             unsafe {
-                let mut value = V::load(tile.add(within));
+                let mut value: V = S::load(layer, tile.add(within), row, column);
                 if let Some(bias) = layer.epilogue.bias {
                     value = value.add(load_up_to(bias.as_ptr().add(column), count));
                 }
@@ -109,8 +133,33 @@ unsafe fn finish_with<V: Simd, C: Curve>(
                 if let Some(residual) = layer.epilogue.residual {
                     value = value.add(load_up_to(residual.as_ptr().add(at), count));
                 }
-                store_up_to(value, layer.out.at(at), count);
+                match &layer.out {
+                    Out::Rows(out) => store_up_to(value, out.at(at), count),
+                    Out::Operand(operand) => {
+                        value.store_bf16(operand.row(row).cast::<u16>().add(column));
+                    }
+                }
             }
         }
+        // SAFETY: as above; a panel's columns are within the padding.
+        unsafe { finish_padding::<V>(layer, row, columns.end) };
+    }
+}
+
+/// Zeros from the last column of all to the end of an operand's row.
+///
+/// # Safety
+/// As for [`finish`].
+#[inline(always)]
+unsafe fn finish_padding<V: Simd>(layer: &Linear<'_>, row: usize, end: usize) {
+    let Out::Operand(operand) = &layer.out else {
+        return;
+    };
+    if end < layer.weight.outputs() {
+        return;
+    }
+    for column in (end.next_multiple_of(V::LANES)..operand.form.stride() / 2).step_by(V::LANES) {
+        // SAFETY: an operand's row is padded to whole vectors.
+        unsafe { V::ZERO.store_bf16(operand.row(row).cast::<u16>().add(column)) };
     }
 }
