@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::linear::Linear;
 use super::operand::STEP_BYTES;
 use super::packed::TILES_COLUMNS;
-use super::skylake::{self, V16};
+use super::skylake::{self, Plain};
 use super::vector::tiles::{TileProduct, Tiles};
 use super::{Kernels, vector};
 use crate::hardware::CpuClass;
@@ -26,7 +26,7 @@ pub(super) static I8: Kernels = Kernels {
 #[target_feature(enable = "avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn linear(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { vector::tiles::piece::<V16, Vnni>(layer, tiles, panels) }
+    unsafe { vector::tiles::piece::<Plain, Vnni>(layer, tiles, panels) }
 }
 
 /// Rows whose products are summed side by side.

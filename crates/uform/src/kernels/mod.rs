@@ -1,20 +1,24 @@
 //! Arithmetic on slices: the dense layers, attention and norms of a transformer.
 //!
-//! One file a CPU class, one table of functions chosen once. [`Kernels::of`]
+//! One file a CPU class, one table of functions for each precision, chosen once. [`Kernels::of`]
 //! walks the class's fall-to chain to the nearest class with code of its own; the
-//! `serial` file is plain Rust and the yardstick the others are compared with. The
+//! `serial` folder is plain Rust and the yardstick the others are compared with. The
 //! vector classes share their algorithms, which are generic over an instruction set's
 //! vector (`vector/`), and differ in that vector and the shape of the register tile.
 //!
+//! Dense layers multiply f32 rows, or rows in bf16 or i8: `precision` says how these round, to
+//! the bit and for every class, and `operand` how the rows lie. `packed` lays out the weights,
+//! and `region` finds the memory for them.
+//!
 //! Every operation works on a *ragged batch*: rows are the tokens of all texts
 //! laid end to end. A row is computed by the same instructions in the same order
-//! whatever else is in the batch and however the work is split over lanes: a
+//! whatever else is in the batch and however the work is split over lanes: in f32 a
 //! dot product is one chain of fused multiply-adds over ascending `k`, so that the
 //! tile it falls in cannot change it, and a sum over a row has one order.
 //!
 //! The methods of [`Kernels`] are safe: they check every shape, cut the work into
 //! tasks for a [`ForkJoin`] team, and call the class's function for each. Only
-//! [`Kernels::pack`] allocates.
+//! packing allocates.
 
 mod attention;
 mod coefficients;
@@ -23,6 +27,7 @@ mod linear;
 mod operand;
 mod packed;
 mod precision;
+mod region;
 mod rows;
 mod serial;
 
@@ -48,6 +53,7 @@ pub use linear::{Activation, Epilogue};
 pub use operand::Operand;
 pub use packed::Packed;
 pub use precision::Precision;
+pub use region::Region;
 pub use rows::{Embedding, Norm};
 
 use crate::hardware::CpuClass;

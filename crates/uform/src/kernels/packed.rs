@@ -10,14 +10,15 @@
 //! last step are padded with zeros. Every class reads this one order.
 
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 use super::fork_join::Shared;
 use super::operand::STEP_BYTES;
 use super::precision::{i8_scale, to_bf16, to_i8};
+use super::region::{Piece, Region};
 use super::{ForkJoin, Kernels, Precision, share};
 use crate::Result;
 use crate::hardware::CpuClass;
-use crate::memory::with_room;
 
 /// How many inputs are transposed at a time: a slice of a panel that stays in the nearest cache.
 const BLOCK: usize = 64;
@@ -28,14 +29,10 @@ pub(super) const TILES_COLUMNS: usize = 32;
 /// Groups to a step, and outputs to a half.
 const SIDE: usize = 16;
 
-/// One cache line, for its alignment.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; 16]);
-
 /// The weights of a dense layer, packed once for one class and precision by [`Kernels::pack`].
 pub struct Packed {
-    lines: Vec<Line>,
+    /// All of it written.
+    memory: Piece,
     /// Of i8: one an output, padded to whole panels.
     scales: Vec<f32>,
     /// Of i8: −128·Σ q of each output, padded alike; what multiplying rows offset by 128 adds.
@@ -60,7 +57,7 @@ impl Packed {
 
     /// Bytes of memory the packed weights take, padding included.
     pub fn bytes(&self) -> usize {
-        size_of_val(self.lines.as_slice()) + 8 * self.scales.len()
+        4 * self.memory.floats() + 8 * self.scales.len()
     }
 
     /// Whose kernels read this order.
@@ -108,8 +105,8 @@ impl Packed {
     }
 
     fn values(&self) -> &[f32] {
-        // SAFETY: a `Line` is 16 `f32` without padding, and as aligned as they need.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * 16) }
+        // SAFETY: the piece is this one's own, and was written whole before it was made.
+        unsafe { std::slice::from_raw_parts(self.memory.start(), self.memory.floats()) }
     }
 }
 
@@ -123,17 +120,52 @@ fn step_inputs(precision: Precision) -> usize {
 }
 
 impl Kernels {
-    /// Packs a dense layer's weights for these kernels, the panels shared out over `team`.
-    ///
-    /// Each of `parts` is `[outputs][inputs]`, row-major; they are stacked by outputs, so
-    /// that several layers over the same rows (Q, K and V) become one.
+    /// Bytes of a [`Region`] that the packed weights of a dense layer take.
+    pub fn packed_bytes(&self, inputs: usize, outputs: usize) -> usize {
+        let panels = outputs.div_ceil(self.panel_columns);
+        4 * panels * self.panel_length(inputs)
+    }
+
+    /// How many `f32` a panel takes.
+    fn panel_length(&self, inputs: usize) -> usize {
+        match self.precision {
+            Precision::F32 => inputs * self.panel_columns,
+            tiles => inputs.div_ceil(step_inputs(tiles)) * SIDE * self.panel_columns,
+        }
+    }
+
+    /// [`Kernels::pack_into`] a region of their own.
     ///
     /// # Errors
     /// `OutOfMemory` when the system refuses the memory.
     ///
     /// # Panics
-    /// When `inputs` is 0, there are no outputs, or a part is not made of whole rows.
+    /// As there.
     pub fn pack(&self, team: &dyn ForkJoin, parts: &[&[f32]], inputs: usize) -> Result<Packed> {
+        assert!(inputs > 0, "a dense layer has at least one input");
+        let outputs = parts.iter().map(|part| part.len()).sum::<usize>() / inputs;
+        let region = Region::new(self.packed_bytes(inputs, outputs))?;
+        self.pack_into(&region, team, parts, inputs)
+    }
+
+    /// Packs a dense layer's weights for these kernels, the panels shared out over `team`.
+    ///
+    /// Each of `parts` is `[outputs][inputs]`, row-major; they are stacked by outputs, so
+    /// that several layers over the same rows (Q, K and V) become one. Where the region has no
+    /// [`Kernels::packed_bytes`] left, they get one of their own.
+    ///
+    /// # Errors
+    /// As for [`Kernels::pack`].
+    ///
+    /// # Panics
+    /// When `inputs` is 0, there are no outputs, or a part is not made of whole rows.
+    pub fn pack_into(
+        &self,
+        region: &Arc<Region>,
+        team: &dyn ForkJoin,
+        parts: &[&[f32]],
+        inputs: usize,
+    ) -> Result<Packed> {
         assert!(inputs > 0, "a dense layer has at least one input");
         for part in parts {
             assert!(
@@ -148,24 +180,24 @@ impl Kernels {
         let columns = self.panel_columns;
         assert!(columns.is_multiple_of(16), "a panel is made of whole lines");
         let panels = outputs.div_ceil(columns);
-        let length = match self.precision {
-            Precision::F32 => inputs * columns,
-            tiles => inputs.div_ceil(step_inputs(tiles)) * SIDE * columns,
+        let length = self.panel_length(inputs);
+        let lines = panels * length / 16;
+        let memory = match region.take(lines) {
+            Some(memory) => memory,
+            None => Region::whole(lines)?,
         };
-        let count = panels * length / 16;
-        let mut lines = with_room::<Line>(count, "a model's weights")?;
         let scaled = match self.precision {
             Precision::I8 => panels * columns,
             Precision::F32 | Precision::Bf16 => 0,
         };
         let (mut scales, mut offsets) = (vec![0.0; scaled], vec![0; scaled]);
-        let values = Shared(lines.as_mut_ptr().cast::<MaybeUninit<f32>>());
+        let values = Shared(memory.start().cast::<MaybeUninit<f32>>());
         let (to_scales, to_offsets) = (Shared(scales.as_mut_ptr()), Shared(offsets.as_mut_ptr()));
         let source = Source { parts, inputs };
         let pieces = panels.min(4 * team.lanes());
         team.run(pieces, &|_, piece| {
             for panel in share(panels, pieces, piece) {
-                // SAFETY: the panel lies within `lines`, and no other piece has it.
+                // SAFETY: the panel lies within the piece, and no other piece has it.
                 let values = unsafe { values.slice(panel * length, length) };
                 let first = panel * columns;
                 match self.precision {
@@ -184,10 +216,8 @@ impl Kernels {
                 }
             }
         });
-        // SAFETY: there is room for `count` lines, and every element of every panel was written.
-        unsafe { lines.set_len(count) };
         Ok(Packed {
-            lines,
+            memory,
             scales,
             offsets,
             inputs,

@@ -16,14 +16,17 @@ use super::{Kernels, Precision};
 use crate::hardware::CpuClass;
 
 vector::class!(
-    V16,
+    Plain,
     CpuClass::IntelSkylake,
     ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"]
 );
 
-/// Sixteen lanes.
+/// Sixteen lanes. `BF16`: the CPU has AVX-512 BF16 as well.
 #[derive(Clone, Copy)]
-pub(super) struct V16(__m512);
+pub(super) struct V16<const BF16: bool>(__m512);
+
+/// Sixteen lanes on this class.
+pub(super) type Plain = V16<false>;
 
 /// The first `count` lanes, at most 16.
 #[inline(always)]
@@ -34,7 +37,7 @@ fn leading(count: usize) -> __mmask16 {
 
 // SAFETY of every block below: the caller vouches for AVX-512 and for the pointers.
 #[allow(clippy::undocumented_unsafe_blocks)]
-impl Simd for V16 {
+impl<const BF16: bool> Simd for V16<BF16> {
     const LANES: usize = 16;
     const TILE_ROWS: usize = 8;
     const TILE_VECTORS: usize = 3;
@@ -124,8 +127,15 @@ impl Simd for V16 {
     #[inline(always)]
     unsafe fn store_bf16(self, to: *mut u16) {
         unsafe {
-            let bits = _mm512_castps_si512(self.0);
             let magnitude = _mm512_abs_ps(self.0);
+            let least = _mm512_set1_ps(BF16_LEAST);
+            let kept = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(magnitude, least);
+            if BF16 {
+                let rounded = _mm512_maskz_cvtneps_pbh(kept, self.0);
+                to.cast::<__m256bh>().write_unaligned(rounded);
+                return;
+            }
+            let bits = _mm512_castps_si512(self.0);
             let last = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
             let half = _mm512_add_epi32(last, _mm512_set1_epi32(0x7fff));
             let rounded = _mm512_add_epi32(bits, half);
@@ -133,8 +143,6 @@ impl Simd for V16 {
             let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
             let quiet = _mm512_set1_epi32(0x40_0000);
             let rounded = _mm512_mask_or_epi32(rounded, nan, bits, quiet);
-            let least = _mm512_set1_ps(BF16_LEAST);
-            let kept = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(magnitude, least);
             let high = _mm512_maskz_srli_epi32::<16>(kept, rounded);
             _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(high));
         }
@@ -225,7 +233,7 @@ impl Simd for V16 {
             let mut r = [_mm512_setzero_ps(); 16];
             for (row, value) in r.iter_mut().enumerate() {
                 if row < rows {
-                    *value = vector::load_up_to::<V16>(from.add(row * stride), columns).0;
+                    *value = vector::load_up_to::<Self>(from.add(row * stride), columns).0;
                 }
             }
             // Pairs of rows, then fours within each quarter, then the quarters, twice.

@@ -9,12 +9,14 @@
 //! A batch is ragged: the tokens of all texts laid end to end, without padding.
 //! Dense layers see one matrix; attention sees each text by itself.
 
+use std::sync::Arc;
+
 use super::config::BertConfig;
 use super::dense::Dense;
 use super::weights::{Values, Weights};
 use crate::Result;
 use crate::executor::Arena;
-use crate::kernels::{Activation, Embedding, ForkJoin, Kernels, Norm};
+use crate::kernels::{Activation, Embedding, ForkJoin, Kernels, Norm, Region};
 
 /// The weights of a BERT encoder, packed for one class.
 pub(super) struct Bert {
@@ -269,12 +271,22 @@ impl Embeddings {
 }
 
 impl Layer {
-    /// Reads and packs the weights of layer `index`. The three projections that
-    /// read the same input become one matrix.
+    /// Bytes of a [`Region`] that the packed weights of all layers take.
+    pub(super) fn packed_bytes(kernels: &Kernels, config: &BertConfig) -> usize {
+        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+        let layer = kernels.packed_bytes(hidden, 3 * hidden)
+            + kernels.packed_bytes(hidden, hidden)
+            + kernels.packed_bytes(hidden, inner)
+            + kernels.packed_bytes(inner, hidden);
+        config.layers * layer
+    }
+
+    /// Reads the weights of layer `index` and packs them into the region. The three
+    /// projections that read the same input become one matrix.
     pub(super) fn read(
         weights: &Weights,
         config: &BertConfig,
-        kernels: &Kernels,
+        memory: (&Kernels, &Arc<Region>),
         index: usize,
     ) -> Result<Self> {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
@@ -282,10 +294,10 @@ impl Layer {
         let projections =
             ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
         Ok(Layer {
-            query_key_value: Dense::read(weights, kernels, &projections, hidden, hidden)?,
+            query_key_value: Dense::read(weights, memory, &projections, hidden, hidden)?,
             attention_output: Dense::read(
                 weights,
-                kernels,
+                memory,
                 &[name("attention.output.dense")],
                 hidden,
                 hidden,
@@ -293,12 +305,12 @@ impl Layer {
             attention_norm: LayerNorm::read(weights, &name("attention.output.LayerNorm"), hidden)?,
             intermediate: Dense::read(
                 weights,
-                kernels,
+                memory,
                 &[name("intermediate.dense")],
                 hidden,
                 inner,
             )?,
-            output: Dense::read(weights, kernels, &[name("output.dense")], inner, hidden)?,
+            output: Dense::read(weights, memory, &[name("output.dense")], inner, hidden)?,
             output_norm: LayerNorm::read(weights, &name("output.LayerNorm"), hidden)?,
         })
     }

@@ -1,9 +1,11 @@
 //! A dense layer: `activation(x·Wᵀ + b)`, and the optional heads behind pooling.
 
+use std::sync::Arc;
+
 use super::modules::DenseSettings;
 use super::weights::Weights;
 use crate::Result;
-use crate::kernels::{Activation, Epilogue, ForkJoin, Kernels, Operand, Packed, Solo};
+use crate::kernels::{Activation, Epilogue, ForkJoin, Kernels, Operand, Packed, Region, Solo};
 
 /// The weights of a dense layer, packed for one class.
 pub(super) struct Dense {
@@ -16,7 +18,7 @@ impl Dense {
     /// as one layer whose outputs follow each other.
     pub(super) fn read(
         weights: &Weights,
-        kernels: &Kernels,
+        (kernels, region): (&Kernels, &Arc<Region>),
         names: &[String],
         inputs: usize,
         outputs: usize,
@@ -29,7 +31,7 @@ impl Dense {
         }
         let parts: Vec<&[f32]> = matrices.iter().map(|matrix| &**matrix).collect();
         Ok(Dense {
-            weight: kernels.pack(&Solo, &parts, inputs)?,
+            weight: kernels.pack_into(region, &Solo, &parts, inputs)?,
             bias: Some(bias),
         })
     }

@@ -3,7 +3,6 @@
 
 #[cfg(feature = "native")]
 use std::path::{Path, PathBuf};
-#[cfg(feature = "native")]
 use std::sync::Arc;
 
 use super::bert::{Bert, Embeddings, Layer};
@@ -17,7 +16,7 @@ use super::weights::Weights;
 use super::{Model, ModelOptions, Parts};
 use crate::executor::{Control, Executor, Hold};
 use crate::hardware::CpuClass;
-use crate::kernels::{Kernels, Precision};
+use crate::kernels::{Kernels, Precision, Region};
 use crate::kernels::fork_join::for_each;
 use crate::{Error, Result};
 
@@ -98,10 +97,16 @@ fn read(
     hold: &mut Hold<'_>,
 ) -> Result<Model> {
     let precision = options.precision.unwrap_or(Precision::auto(class));
+    let (files, kernels) = (Opened::open(source)?, Kernels::of(class, precision));
+    // A configuration may promise more than the files can hold: such a model fails for what is
+    // missing, not for memory. Half precision is widened at most to twice its bytes.
+    let most = files.weights.bytes().saturating_mul(3);
+    let packed = Layer::packed_bytes(kernels, &files.config);
     let reader = Reader {
         source,
-        files: Opened::open(source)?,
-        kernels: Kernels::of(class, precision),
+        region: Region::new(packed.min(usize::try_from(most).unwrap_or(usize::MAX)))?,
+        files,
+        kernels,
         head_kernels: Kernels::of(class, Precision::F32),
     };
     reader.load(class, hold)
@@ -112,6 +117,8 @@ struct Reader<'a> {
     source: &'a dyn Source,
     files: Opened,
     kernels: &'static Kernels,
+    /// Where the layers' weights are packed.
+    region: Arc<Region>,
     head_kernels: &'static Kernels,
 }
 
@@ -183,7 +190,8 @@ impl Reader<'_> {
             )?)),
             Item::Embeddings => Loaded::Embeddings(Embeddings::read(weights, config)?),
             Item::Layer(index) => {
-                Loaded::Layer(Box::new(Layer::read(weights, config, kernels, index)?))
+                let memory = (kernels, &self.region);
+                Loaded::Layer(Box::new(Layer::read(weights, config, memory, index)?))
             }
             Item::Head(index) => {
                 Loaded::Head(Head::read(

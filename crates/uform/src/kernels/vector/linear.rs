@@ -90,76 +90,121 @@ pub(super) unsafe fn finish<V: Simd, S: Sums>(
     rows: Range<usize>,
     columns: Range<usize>,
 ) {
+    let place = Place {
+        layer,
+        tile,
+        stride,
+        rows,
+        columns,
+    };
     // SAFETY: handed on to the caller.
     unsafe {
         match layer.epilogue.activation {
-            Activation::Identity => finish_with::<V, S, Identity>(layer, tile, stride, rows, columns),
-            Activation::Gelu => finish_with::<V, S, Gelu>(layer, tile, stride, rows, columns),
-            Activation::GeluTanh => finish_with::<V, S, GeluTanh>(layer, tile, stride, rows, columns),
-            Activation::Relu => finish_with::<V, S, Relu>(layer, tile, stride, rows, columns),
-            Activation::Tanh => finish_with::<V, S, Tanh>(layer, tile, stride, rows, columns),
-            Activation::Silu => finish_with::<V, S, Silu>(layer, tile, stride, rows, columns),
+            Activation::Identity => place.finish::<V, S, Identity>(),
+            Activation::Gelu => place.finish::<V, S, Gelu>(),
+            Activation::GeluTanh => place.finish::<V, S, GeluTanh>(),
+            Activation::Relu => place.finish::<V, S, Relu>(),
+            Activation::Tanh => place.finish::<V, S, Tanh>(),
+            Activation::Silu => place.finish::<V, S, Silu>(),
         }
     }
 }
 
-/// [`finish`] for one activation.
-///
-/// # Safety
-/// As for [`finish`].
-#[inline(always)]
-unsafe fn finish_with<V: Simd, S: Sums, C: Curve>(
-    layer: &Linear<'_>,
+/// A tile's sums, and which of the layer's results they are.
+struct Place<'a> {
+    layer: &'a Linear<'a>,
     tile: *const f32,
     stride: usize,
     rows: Range<usize>,
     columns: Range<usize>,
-) {
-    let outputs = layer.weight.outputs();
-    for (place, row) in rows.enumerate() {
-        for column in columns.clone().step_by(V::LANES) {
-            let count = V::LANES.min(columns.end - column);
-            let within = place * stride + (column - columns.start);
-            let at = row * outputs + column;
-            // SAFETY: `count` elements from `column` on are within the bias, and from `at` on
-            // within `out` and the residual, which has its shape. An operand's row is
-            // padded to whole vectors.
+}
+
+impl Place<'_> {
+    /// Finishes every element; whole vectors, the common case, without asking for each.
+    ///
+    /// # Safety
+    /// As for [`finish`].
+    #[inline(always)]
+    unsafe fn finish<V: Simd, S: Sums, C: Curve>(&self) {
+        // SAFETY: handed on to the caller.
+        unsafe {
+            match self.columns.len().is_multiple_of(V::LANES) {
+                true => self.finish_vectors::<V, S, C, true>(),
+                false => self.finish_vectors::<V, S, C, false>(),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`finish`]; the columns are `WHOLE` vectors, or not.
+    #[inline(always)]
+    unsafe fn finish_vectors<V: Simd, S: Sums, C: Curve, const WHOLE: bool>(&self) {
+        let outputs = self.layer.weight.outputs();
+        let Range { start, end } = self.columns;
+        for (place, row) in self.rows.clone().enumerate() {
+            // SAFETY: a vector's elements, or what there is of them, are within `out`, and an
+            // operand's row is padded to whole vectors.
             unsafe {
-                let mut value: V = S::load(layer, tile.add(within), row, column);
-                if let Some(bias) = layer.epilogue.bias {
-                    value = value.add(load_up_to(bias.as_ptr().add(column), count));
-                }
-                value = C::at(value);
-                if let Some(residual) = layer.epilogue.residual {
-                    value = value.add(load_up_to(residual.as_ptr().add(at), count));
-                }
-                match &layer.out {
-                    Out::Rows(out) => store_up_to(value, out.at(at), count),
+                match &self.layer.out {
+                    Out::Rows(out) => {
+                        for column in self.columns.clone().step_by(V::LANES) {
+                            let value = self.value::<V, S, C, WHOLE>(place, row, column);
+                            let out = out.at(row * outputs + column);
+                            if WHOLE {
+                                value.store(out);
+                            } else {
+                                store_up_to(value, out, V::LANES.min(end - column));
+                            }
+                        }
+                    }
                     Out::Operand(operand) => {
-                        value.store_bf16(operand.row(row).cast::<u16>().add(column));
+                        let out = operand.row(row).cast::<u16>();
+                        for column in (start..end).step_by(V::LANES) {
+                            let value = self.value::<V, S, C, WHOLE>(place, row, column);
+                            value.store_bf16(out.add(column));
+                        }
+                        if end == outputs {
+                            let padding = end.next_multiple_of(V::LANES)..operand.form.stride() / 2;
+                            for column in padding.step_by(V::LANES) {
+                                V::ZERO.store_bf16(out.add(column));
+                            }
+                        }
                     }
                 }
             }
         }
-        // SAFETY: as above; a panel's columns are within the padding.
-        unsafe { finish_padding::<V>(layer, row, columns.end) };
     }
-}
 
-/// Zeros from the last column of all to the end of an operand's row.
-///
-/// # Safety
-/// As for [`finish`].
-#[inline(always)]
-unsafe fn finish_padding<V: Simd>(layer: &Linear<'_>, row: usize, end: usize) {
-    let Out::Operand(operand) = &layer.out else {
-        return;
-    };
-    if end < layer.weight.outputs() {
-        return;
-    }
-    for column in (end.next_multiple_of(V::LANES)..operand.form.stride() / 2).step_by(V::LANES) {
-        // SAFETY: an operand's row is padded to whole vectors.
-        unsafe { V::ZERO.store_bf16(operand.row(row).cast::<u16>().add(column)) };
+    /// A vector of results; `place` is the row's within the tile.
+    ///
+    /// # Safety
+    /// As for [`finish`].
+    #[inline(always)]
+    unsafe fn value<V: Simd, S: Sums, C: Curve, const WHOLE: bool>(
+        &self,
+        place: usize,
+        row: usize,
+        column: usize,
+    ) -> V {
+        let count = if WHOLE {
+            V::LANES
+        } else {
+            V::LANES.min(self.columns.end - column)
+        };
+        let at = row * self.layer.weight.outputs() + column;
+        let within = place * self.stride + (column - self.columns.start);
+        // SAFETY: `count` elements from `column` on are within the bias, and from `at` on within
+        // the residual, which has `out`'s shape.
+        unsafe {
+            let mut value: V = S::load(self.layer, self.tile.add(within), row, column);
+            if let Some(bias) = self.layer.epilogue.bias {
+                value = value.add(load_up_to(bias.as_ptr().add(column), count));
+            }
+            value = C::at(value);
+            if let Some(residual) = self.layer.epilogue.residual {
+                value = value.add(load_up_to(residual.as_ptr().add(at), count));
+            }
+            value
+        }
     }
 }

@@ -7,13 +7,16 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::Simd;
-use super::linear::{Sums, finish};
+use super::linear::{Plain, Sums, finish};
 use crate::kernels::linear::Linear;
 use crate::kernels::operand::STEP_BYTES;
 use crate::kernels::packed::TILES_COLUMNS;
 
 /// The most rows multiplied at a time: two matrix tiles.
 pub(in crate::kernels) const TILES_ROWS: usize = 32;
+
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
 
 /// Groups of four bytes to a step, and outputs to a half of a panel.
 const SIDE: usize = STEP_BYTES / 4;
@@ -29,10 +32,13 @@ pub(in crate::kernels) struct TileProduct {
     pub left_stride: usize,
     /// A panel of `Packed`.
     pub right: *const u32,
-    /// What i8 sums of rows offset by 128 must be added, one a column; null in bf16.
+    /// What i8 sums of rows offset by 128 must be added, one a column; of no use in bf16.
     pub offsets: *const i32,
     /// `[rows][32]`: f32 sums in bf16, `i32` sums in i8. Aligned to 64 bytes.
     pub out: *mut f32,
+    /// Cache lines that will be wanted later, some a step: 0 to 32.
+    pub next: *const u8,
+    pub next_lines: usize,
 }
 
 /// Who multiplies tiles. A task begins with one and drops it at its end.
@@ -55,7 +61,15 @@ pub(in crate::kernels) trait Tiles {
 #[repr(C, align(64))]
 struct Block([f32; TILES_ROWS * TILES_COLUMNS]);
 
+/// Bytes of panels that pass by all rows before the next ones come: a quarter of a core's own
+/// cache at most, so that these, the next and the rows stay in it.
+const GROUP_BYTES: usize = 1 << 18;
+
 /// The given tiles of rows, [`TILES_ROWS`] each, of the given panels.
+///
+/// Some panels at a time, and for each tile of rows all of them: rows stay in the nearest
+/// cache, panels in the next one, and results leave in the order of memory. Meanwhile the
+/// next panels come nearer, a share with each tile.
 ///
 /// # Safety
 /// The CPU has the class's instructions, the layer's slices fit each other, and
@@ -67,42 +81,45 @@ pub(in crate::kernels) unsafe fn piece<V: Simd, T: Tiles>(
     panels: Range<usize>,
 ) {
     let weight = layer.weight;
+    let panel_bytes = weight.steps() * STEP_BYTES * TILES_COLUMNS;
+    let together = (GROUP_BYTES / panel_bytes).max(1);
     let mut block = Block([0.0; TILES_ROWS * TILES_COLUMNS]);
     // SAFETY: rows and panels are within the layer, and a block holds a product's sums.
     // `finish` writes these rows' elements of the panel's columns, which are this task's.
     unsafe {
         let mut unit = T::begin();
-        for panel in panels {
-            let first = panel * TILES_COLUMNS;
-            let columns = first..(first + TILES_COLUMNS).min(weight.outputs());
+        let mut start = panels.start;
+        while start < panels.end {
+            let group = start..(start + together).min(panels.end);
+            start = group.end;
+            // The next group, or what of it there is, and what follows the layer at its end.
+            let mut next = weight.tiles(group.end - 1).as_ptr().cast::<u8>();
+            next = next.wrapping_add(panel_bytes);
+            let next_lines = (STEP_BYTES * TILES_COLUMNS / LINE_BYTES).div_ceil(tiles.len());
             for tile in tiles.clone() {
-                let start = tile * TILES_ROWS;
-                let rows = start..(start + TILES_ROWS).min(layer.rows.rows());
-                let offsets = if T::INTEGERS {
-                    weight.offsets().as_ptr().add(first)
-                } else {
-                    std::ptr::null()
-                };
-                unit.multiply(&TileProduct {
-                    rows: rows.len(),
-                    steps: weight.steps(),
-                    left: layer.rows.row(start),
-                    left_stride: layer.rows.stride(),
-                    right: weight.tiles(panel).as_ptr(),
-                    offsets,
-                    out: block.0.as_mut_ptr(),
-                });
-                let sums = block.0.as_ptr();
-                if T::INTEGERS {
-                    finish::<V, Scaled>(layer, sums, TILES_COLUMNS, rows, columns.clone());
-                } else {
-                    finish::<V, super::linear::Plain>(
-                        layer,
-                        sums,
-                        TILES_COLUMNS,
-                        rows,
-                        columns.clone(),
-                    );
+                let first_row = tile * TILES_ROWS;
+                let rows = first_row..(first_row + TILES_ROWS).min(layer.rows.rows());
+                for panel in group.clone() {
+                    let first = panel * TILES_COLUMNS;
+                    let columns = first..(first + TILES_COLUMNS).min(weight.outputs());
+                    unit.multiply(&TileProduct {
+                        rows: rows.len(),
+                        steps: weight.steps(),
+                        left: layer.rows.row(first_row),
+                        left_stride: layer.rows.stride(),
+                        right: weight.tiles(panel).as_ptr(),
+                        offsets: weight.offsets().as_ptr().wrapping_add(first),
+                        out: block.0.as_mut_ptr(),
+                        next,
+                        next_lines,
+                    });
+                    next = next.wrapping_add(next_lines * LINE_BYTES * weight.steps());
+                    let sums = block.0.as_ptr();
+                    if T::INTEGERS {
+                        finish::<V, Scaled>(layer, sums, TILES_COLUMNS, rows.clone(), columns);
+                    } else {
+                        finish::<V, Plain>(layer, sums, TILES_COLUMNS, rows.clone(), columns);
+                    }
                 }
             }
         }
