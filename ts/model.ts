@@ -18,7 +18,7 @@ import {
   text,
 } from "./options.js";
 
-const precisions = ["auto", "f32", "bf16", "i8"] as const;
+const precisions = ["auto", "f32", "bf16"] as const;
 const poolings = ["mean", "cls", "max", "last", "mean-sqrt", "weighted-mean"] as const;
 
 /**

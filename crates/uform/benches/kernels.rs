@@ -13,7 +13,10 @@ const TOKENS: [usize; 5] = [8, 16, 64, 256, 512];
 
 /// Names of classes or precisions on the command line choose among the tables.
 fn main() {
-    let asked: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let asked: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| arg != "--bench")
+        .collect();
     for kernels in Kernels::here() {
         let (class, precision) = (kernels.class().word(), kernels.precision().word());
         if !asked.iter().all(|word| word == class || word == precision) {
@@ -43,15 +46,12 @@ fn main() {
 }
 
 /// A dense layer of some rows, left as f32 or made the next layer's operand.
-fn linear(
-    kernels: &Kernels,
-    inputs: usize,
-    outputs: usize,
-    activation: Activation,
-    onward: bool,
-) {
+fn linear(kernels: &Kernels, inputs: usize, outputs: usize, activation: Activation, onward: bool) {
     let to = if onward { "onward" } else { "" };
-    print!("  {:<26}", format!("{inputs} to {outputs} {activation:?} {to}"));
+    print!(
+        "  {:<26}",
+        format!("{inputs} to {outputs} {activation:?} {to}")
+    );
     let weights = numbers(inputs * outputs);
     let bias = numbers(outputs);
     let packed = kernels.pack(&Solo, &[&weights], inputs).unwrap();

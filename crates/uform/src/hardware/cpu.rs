@@ -152,7 +152,13 @@ impl CpuClass {
     pub const COMPILED: &[CpuClass] = if cfg!(feature = "monoversioned") {
         &[Monoversioned]
     } else if cfg!(target_arch = "x86_64") {
-        &[Serial, IntelHaswell, IntelSkylake, IntelIcelake, IntelSapphire]
+        &[
+            Serial,
+            IntelHaswell,
+            IntelSkylake,
+            IntelIcelake,
+            IntelSapphire,
+        ]
     } else {
         &[Serial]
     };

@@ -124,10 +124,7 @@ impl Simd for V8 {
             let words = _mm256_castps_si256(self.0);
             let even = _mm256_slli_epi32::<16>(words);
             let odd = _mm256_and_si256(words, _mm256_set1_epi32(-65536));
-            (
-                V8(_mm256_castsi256_ps(even)),
-                V8(_mm256_castsi256_ps(odd)),
-            )
+            (V8(_mm256_castsi256_ps(even)), V8(_mm256_castsi256_ps(odd)))
         }
     }
     #[inline(always)]
@@ -156,19 +153,14 @@ impl Simd for V8 {
     #[inline(always)]
     unsafe fn dot_bytes(self, left: Self, right: Self) -> Self {
         unsafe {
-            let (left, right) = (
-                _mm256_castps_si256(left.0),
-                _mm256_castps_si256(right.0),
-            );
+            let (left, right) = (_mm256_castps_si256(left.0), _mm256_castps_si256(right.0));
             // Bytes 0 and 2 as two numbers of 16 bits, then bytes 1 and 3.
             let even = _mm256_madd_epi16(
                 _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(left)),
                 _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(right)),
             );
-            let odd = _mm256_madd_epi16(
-                _mm256_srai_epi16::<8>(left),
-                _mm256_srai_epi16::<8>(right),
-            );
+            let odd =
+                _mm256_madd_epi16(_mm256_srai_epi16::<8>(left), _mm256_srai_epi16::<8>(right));
             let sum = _mm256_add_epi32(_mm256_castps_si256(self.0), even);
             let sum = _mm256_add_epi32(sum, odd);
             V8(_mm256_castsi256_ps(sum))

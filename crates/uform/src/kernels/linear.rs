@@ -141,7 +141,11 @@ impl Kernels {
             here,
             "weights packed for other kernels"
         );
-        assert_eq!(rows.precision(), self.precision, "rows of another precision");
+        assert_eq!(
+            rows.precision(),
+            self.precision,
+            "rows of another precision"
+        );
         assert_eq!(rows.width(), weight.inputs(), "rows of another width");
         if let Some(bias) = epilogue.bias {
             assert_eq!(bias.len(), weight.outputs(), "one bias an output");

@@ -54,7 +54,8 @@ impl Precision {
     pub const ALL: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::I8];
 
     /// The precision a caller's word stands for; `None` for `"auto"`, which is
-    /// [`Precision::auto`].
+    /// [`Precision::auto`]. i8 has no word yet: one scale a row is too coarse for rows with a
+    /// number a hundred times the others, which MiniLM has at the start of every text.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Status::InvalidArgument) for any other word, naming those that would do.
@@ -62,10 +63,11 @@ impl Precision {
         if word == "auto" {
             return Ok(None);
         }
-        let found = Precision::ALL.into_iter().find(|one| one.word() == word);
+        let offered = [Precision::F32, Precision::Bf16];
+        let found = offered.into_iter().find(|one| one.word() == word);
         found.map(Some).ok_or_else(|| {
             Error::invalid(format!(
-                "precision: {word:?} is not known; it is one of \"auto\", \"f32\", \"bf16\", \"i8\""
+                "precision: {word:?} is not known; it is one of \"auto\", \"f32\", \"bf16\""
             ))
         })
     }
@@ -133,14 +135,14 @@ mod tests {
     #[test]
     fn precisions_have_their_words() {
         assert_eq!(Precision::parse("auto").unwrap(), None);
-        for precision in Precision::ALL {
+        for precision in [Precision::F32, Precision::Bf16] {
             let parsed = Precision::parse(precision.word()).unwrap();
             assert_eq!(parsed, Some(precision));
         }
-        for word in ["", "F32", "int8", "fp16", "f32 "] {
+        for word in ["", "F32", "i8", "fp16", "f32 "] {
             let error = Precision::parse(word).unwrap_err();
             assert_eq!(error.status(), Status::InvalidArgument);
-            let words = "\"auto\", \"f32\", \"bf16\", \"i8\"";
+            let words = "\"auto\", \"f32\", \"bf16\"";
             assert!(error.message().contains(words), "{error}");
         }
     }
@@ -150,7 +152,11 @@ mod tests {
         use CpuClass::*;
         for class in CpuClass::ALL {
             let tiles = matches!(class, IntelSapphire | IntelGranite | IntelDiamond);
-            let expected = if tiles { Precision::Bf16 } else { Precision::F32 };
+            let expected = if tiles {
+                Precision::Bf16
+            } else {
+                Precision::F32
+            };
             assert_eq!(Precision::auto(class), expected, "{class}");
         }
     }

@@ -150,19 +150,14 @@ impl<const BF16: bool> Simd for V16<BF16> {
     #[inline(always)]
     unsafe fn dot_bytes(self, left: Self, right: Self) -> Self {
         unsafe {
-            let (left, right) = (
-                _mm512_castps_si512(left.0),
-                _mm512_castps_si512(right.0),
-            );
+            let (left, right) = (_mm512_castps_si512(left.0), _mm512_castps_si512(right.0));
             // Bytes 0 and 2 as two numbers of 16 bits, then bytes 1 and 3.
             let even = _mm512_madd_epi16(
                 _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(left)),
                 _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(right)),
             );
-            let odd = _mm512_madd_epi16(
-                _mm512_srai_epi16::<8>(left),
-                _mm512_srai_epi16::<8>(right),
-            );
+            let odd =
+                _mm512_madd_epi16(_mm512_srai_epi16::<8>(left), _mm512_srai_epi16::<8>(right));
             let sum = _mm512_add_epi32(_mm512_castps_si512(self.0), even);
             let sum = _mm512_add_epi32(sum, odd);
             V16(_mm512_castsi512_ps(sum))

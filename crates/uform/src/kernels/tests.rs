@@ -316,7 +316,11 @@ fn bf16_and_i8_have_the_same_bits_on_every_class() {
             let spread = |numbers: Vec<f32>, seed| -> Vec<f32> {
                 let sizes = self::numbers(numbers.len(), seed);
                 let sizes = sizes.iter().map(|size| (20.0 * size).exp2());
-                numbers.iter().zip(sizes).map(|(x, size)| x * size).collect()
+                numbers
+                    .iter()
+                    .zip(sizes)
+                    .map(|(x, size)| x * size)
+                    .collect()
             };
             let weights = spread(numbers(inputs * outputs, 1), 2);
             let rows = spread(numbers(count * inputs, 3), 4);
@@ -386,7 +390,16 @@ fn bytes(operand: &Operand<'_>) -> Vec<u8> {
 #[test]
 fn conversion_is_the_same_on_every_class() {
     let odd = [
-        0.0, -0.0, 1e-40, -1e-40, 8.8e-16, 8.9e-16, -8.8e-16, 1e30, -3.4e38, f32::INFINITY,
+        0.0,
+        -0.0,
+        1e-40,
+        -1e-40,
+        8.8e-16,
+        8.9e-16,
+        -8.8e-16,
+        1e30,
+        -3.4e38,
+        f32::INFINITY,
     ];
     for precision in [Precision::Bf16, Precision::I8] {
         for width in [1, 7, 16, 32, 100, 384] {
@@ -423,7 +436,14 @@ fn an_absent_bias_and_residual_add_nothing() {
         let zeros = vec![0.0; 9 * outputs];
         let mut bare = zeros.clone();
         let mut zeroed = zeros.clone();
-        linear(kernels, &Solo, &rows, &packed, Epilogue::default(), &mut bare);
+        linear(
+            kernels,
+            &Solo,
+            &rows,
+            &packed,
+            Epilogue::default(),
+            &mut bare,
+        );
         let epilogue = Epilogue {
             bias: Some(&zeros[..outputs]),
             residual: Some(&zeros),
@@ -847,7 +867,14 @@ fn matrix_units_round_as_written_down() {
         let run = |kernels: &Kernels| {
             let packed = kernels.pack(&Solo, &[&weights], inputs).unwrap();
             let mut out = vec![f32::NAN; count * outputs];
-            linear(kernels, &Solo, &rows, &packed, Epilogue::default(), &mut out);
+            linear(
+                kernels,
+                &Solo,
+                &rows,
+                &packed,
+                Epilogue::default(),
+                &mut out,
+            );
             out
         };
         assert_same_bits(&run(tiles), &run(serial), "random bits");

@@ -215,14 +215,11 @@ impl Step<'_> {
         } = self.bert.config;
         let kernels = self.bert.kernels;
         let tokens = attended.len() / hidden;
-        let (out, space) = self
-            .wide
-            .split_at_mut(kernels.onward_size(tokens, inner));
+        let (out, space) = self.wide.split_at_mut(kernels.onward_size(tokens, inner));
         let input = kernels.operand(attended, self.operand, tokens, hidden);
-        let input =
-            layer
-                .intermediate
-                .apply_onward(kernels, self.team, input, activation, out, space);
+        let input = layer
+            .intermediate
+            .apply_onward(kernels, self.team, input, activation, out, space);
         layer.output.apply(
             kernels,
             self.team,

@@ -16,8 +16,8 @@ use super::weights::Weights;
 use super::{Model, ModelOptions, Parts};
 use crate::executor::{Control, Executor, Hold};
 use crate::hardware::CpuClass;
-use crate::kernels::{Kernels, Precision, Region};
 use crate::kernels::fork_join::for_each;
+use crate::kernels::{Kernels, Precision, Region};
 use crate::{Error, Result};
 
 impl Model {
@@ -193,13 +193,11 @@ impl Reader<'_> {
                 let memory = (kernels, &self.region);
                 Loaded::Layer(Box::new(Layer::read(weights, config, memory, index)?))
             }
-            Item::Head(index) => {
-                Loaded::Head(Head::read(
-                    &heads[index],
-                    self.head_kernels,
-                    &settings.dense[index],
-                )?)
-            }
+            Item::Head(index) => Loaded::Head(Head::read(
+                &heads[index],
+                self.head_kernels,
+                &settings.dense[index],
+            )?),
         })
     }
 

@@ -25,7 +25,10 @@ pub(super) unsafe fn linear_bf16(layer: &Linear<'_>, rows: Range<usize>, panels:
 fn products_bf16(layer: &Linear<'_>, row: usize, panel: usize) -> [f32; TILES_COLUMNS] {
     let mut sums = [0.0; TILES_COLUMNS];
     let (rows, _) = layer.rows.groups(row).as_chunks::<SIDE>();
-    let (steps, _) = layer.weight.tiles(panel).as_chunks::<{ SIDE * TILES_COLUMNS }>();
+    let (steps, _) = layer
+        .weight
+        .tiles(panel)
+        .as_chunks::<{ SIDE * TILES_COLUMNS }>();
     for (factors, step) in rows.iter().zip(steps) {
         let (halves, _) = step.as_chunks::<{ SIDE * SIDE }>();
         for (half, sums) in halves.iter().zip(sums.chunks_exact_mut(SIDE)) {
@@ -79,7 +82,10 @@ pub(super) unsafe fn linear_i8(layer: &Linear<'_>, rows: Range<usize>, panels: R
 fn products_i8(layer: &Linear<'_>, row: usize, panel: usize) -> [i32; TILES_COLUMNS] {
     let mut sums = [0; TILES_COLUMNS];
     let (rows, _) = layer.rows.groups(row).as_chunks::<SIDE>();
-    let (steps, _) = layer.weight.tiles(panel).as_chunks::<{ SIDE * TILES_COLUMNS }>();
+    let (steps, _) = layer
+        .weight
+        .tiles(panel)
+        .as_chunks::<{ SIDE * TILES_COLUMNS }>();
     for (factors, step) in rows.iter().zip(steps) {
         let (halves, _) = step.as_chunks::<{ SIDE * SIDE }>();
         for (half, sums) in halves.iter().zip(sums.chunks_exact_mut(SIDE)) {

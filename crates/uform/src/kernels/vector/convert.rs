@@ -13,14 +13,17 @@ use crate::kernels::precision::{I8_ROUNDER, i8_scale};
 /// The CPU has the class's instructions, the rows are within the batch, and nobody else
 /// touches their operands.
 #[inline(always)]
-pub(in crate::kernels) unsafe fn convert<V: Simd>(
-    conversion: &Conversion<'_>,
-    rows: Range<usize>,
-) {
+pub(in crate::kernels) unsafe fn convert<V: Simd>(conversion: &Conversion<'_>, rows: Range<usize>) {
     let width = conversion.into.form.width;
     for row in rows {
         // SAFETY: the row is within the batch, and this task's alone.
-        unsafe { convert_row::<V>(conversion.from.as_ptr().add(row * width), &conversion.into, row) };
+        unsafe {
+            convert_row::<V>(
+                conversion.from.as_ptr().add(row * width),
+                &conversion.into,
+                row,
+            )
+        };
     }
 }
 

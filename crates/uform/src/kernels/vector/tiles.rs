@@ -50,26 +50,75 @@ pub(in crate::kernels) trait Tiles {
     /// The CPU has the instructions of the implementing class.
     unsafe fn begin() -> Self;
 
-    /// Computes the product.
+    /// Computes the product, and does all of `meanwhile`.
     ///
     /// # Safety
     /// As for [`begin`](Tiles::begin), and the pointers' shapes are as described.
-    unsafe fn multiply(&mut self, product: &TileProduct);
+    unsafe fn multiply<M: Meanwhile>(&mut self, product: &TileProduct, meanwhile: &mut M);
+}
+
+/// Vector work that is done while a matrix unit multiplies: the two are apart in a core, and
+/// neither waits for the other if their instructions come mixed.
+pub(in crate::kernels) trait Meanwhile {
+    /// Does the next of `parts` shares of it, which are 1 or the steps of the product.
+    ///
+    /// # Safety
+    /// The CPU has the class's instructions, and the shares come in order, each once.
+    unsafe fn share(&mut self, part: usize, parts: usize);
 }
 
 /// The sums of some rows by one panel.
 #[repr(C, align(64))]
 struct Block([f32; TILES_ROWS * TILES_COLUMNS]);
 
-/// Bytes of panels that pass by all rows before the next ones come: a quarter of a core's own
-/// cache at most, so that these, the next and the rows stay in it.
-const GROUP_BYTES: usize = 1 << 18;
+/// Bytes of panels that pass by all rows before the next ones come: these, the next and the rows
+/// stay in a core's own cache. Measured with MiniLM: four times as many are a tenth slower.
+const GROUP_BYTES: usize = 1 << 17;
+
+/// A block of sums, and which of the layer's results they become: none before the first product.
+struct Finishing<'a, V, T> {
+    layer: &'a Linear<'a>,
+    sums: *const f32,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    /// Rows of a share, when there is one a step.
+    each: usize,
+    kind: PhantomData<(V, T)>,
+}
+
+impl<V: Simd, T: Tiles> Meanwhile for Finishing<'_, V, T> {
+    #[inline(always)]
+    unsafe fn share(&mut self, part: usize, parts: usize) {
+        // Rounded up: the last shares may be empty.
+        let each = match parts {
+            1 => self.rows.len(),
+            _ => self.each,
+        };
+        let start = (part * each).min(self.rows.len());
+        let within = start..(start + each).min(self.rows.len());
+        if within.is_empty() {
+            return;
+        }
+        let rows = self.rows.start + within.start..self.rows.start + within.end;
+        // SAFETY: handed on to the caller; these rows of the block were computed.
+        unsafe {
+            let sums = self.sums.add(within.start * TILES_COLUMNS);
+            let (layer, columns) = (self.layer, self.columns.clone());
+            if T::INTEGERS {
+                finish::<V, Scaled>(layer, sums, TILES_COLUMNS, rows, columns);
+            } else {
+                finish::<V, Plain>(layer, sums, TILES_COLUMNS, rows, columns);
+            }
+        }
+    }
+}
 
 /// The given tiles of rows, [`TILES_ROWS`] each, of the given panels.
 ///
 /// Some panels at a time, and for each tile of rows all of them: rows stay in the nearest
 /// cache, panels in the next one, and results leave in the order of memory. Meanwhile the
-/// next panels come nearer, a share with each tile.
+/// next panels come nearer, a share with each tile. A block of sums is finished while the
+/// next one is computed.
 ///
 /// # Safety
 /// The CPU has the class's instructions, the layer's slices fit each other, and
@@ -83,9 +132,19 @@ pub(in crate::kernels) unsafe fn piece<V: Simd, T: Tiles>(
     let weight = layer.weight;
     let panel_bytes = weight.steps() * STEP_BYTES * TILES_COLUMNS;
     let together = (GROUP_BYTES / panel_bytes).max(1);
-    let mut block = Block([0.0; TILES_ROWS * TILES_COLUMNS]);
-    // SAFETY: rows and panels are within the layer, and a block holds a product's sums.
-    // `finish` writes these rows' elements of the panel's columns, which are this task's.
+    let mut blocks = [const { Block([0.0; TILES_ROWS * TILES_COLUMNS]) }; 2];
+    let mut blocks = blocks.each_mut().map(|block| block.0.as_mut_ptr());
+    let mut finishing = Finishing::<V, T> {
+        layer,
+        sums: blocks[0],
+        rows: 0..0,
+        columns: 0..0,
+        each: TILES_ROWS.div_ceil(weight.steps()),
+        kind: PhantomData,
+    };
+    // SAFETY: rows and panels are within the layer, and a block holds a product's sums, which
+    // are finished before the next but one takes its place. Finishing writes these rows'
+    // elements of the panel's columns, which are this task's.
     unsafe {
         let mut unit = T::begin();
         let mut start = panels.start;
@@ -101,28 +160,27 @@ pub(in crate::kernels) unsafe fn piece<V: Simd, T: Tiles>(
                 let rows = first_row..(first_row + TILES_ROWS).min(layer.rows.rows());
                 for panel in group.clone() {
                     let first = panel * TILES_COLUMNS;
-                    let columns = first..(first + TILES_COLUMNS).min(weight.outputs());
-                    unit.multiply(&TileProduct {
+                    let product = TileProduct {
                         rows: rows.len(),
                         steps: weight.steps(),
                         left: layer.rows.row(first_row),
                         left_stride: layer.rows.stride(),
                         right: weight.tiles(panel).as_ptr(),
                         offsets: weight.offsets().as_ptr().wrapping_add(first),
-                        out: block.0.as_mut_ptr(),
+                        out: blocks[0],
                         next,
                         next_lines,
-                    });
+                    };
+                    unit.multiply(&product, &mut finishing);
                     next = next.wrapping_add(next_lines * LINE_BYTES * weight.steps());
-                    let sums = block.0.as_ptr();
-                    if T::INTEGERS {
-                        finish::<V, Scaled>(layer, sums, TILES_COLUMNS, rows.clone(), columns);
-                    } else {
-                        finish::<V, Plain>(layer, sums, TILES_COLUMNS, rows.clone(), columns);
-                    }
+                    finishing.sums = blocks[0];
+                    finishing.rows = rows.clone();
+                    finishing.columns = first..(first + TILES_COLUMNS).min(weight.outputs());
+                    blocks.swap(0, 1);
                 }
             }
         }
+        finishing.share(0, 1);
     }
 }
 
@@ -137,7 +195,9 @@ impl Sums for Scaled {
         unsafe {
             let row_scale = V::splat(*layer.rows.scales().get_unchecked(row));
             let scales = V::load(layer.weight.scales().as_ptr().add(column));
-            V::load(from).integers_to_floats().mul(row_scale.mul(scales))
+            V::load(from)
+                .integers_to_floats()
+                .mul(row_scale.mul(scales))
         }
     }
 }
@@ -163,9 +223,10 @@ impl<V: Simd> Tiles for VectorBf16<V> {
     }
 
     #[inline(always)]
-    unsafe fn multiply(&mut self, product: &TileProduct) {
+    unsafe fn multiply<M: Meanwhile>(&mut self, product: &TileProduct, meanwhile: &mut M) {
         // SAFETY: handed on to the caller.
         unsafe {
+            meanwhile.share(0, 1);
             for column in (0..TILES_COLUMNS).step_by(2 * V::LANES) {
                 let mut row = 0;
                 while row < product.rows {
@@ -259,9 +320,10 @@ impl<V: Simd> Tiles for VectorI8<V> {
     }
 
     #[inline(always)]
-    unsafe fn multiply(&mut self, product: &TileProduct) {
+    unsafe fn multiply<M: Meanwhile>(&mut self, product: &TileProduct, meanwhile: &mut M) {
         // SAFETY: handed on to the caller.
         unsafe {
+            meanwhile.share(0, 1);
             for column in (0..TILES_COLUMNS).step_by(2 * V::LANES) {
                 let mut row = 0;
                 while row < product.rows {
