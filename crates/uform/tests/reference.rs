@@ -93,7 +93,7 @@ fn vectors_are_the_references_on_every_class_in_every_precision() {
         // The portable class computes in whole numbers and in halves for the sake of
         // comparison: a few texts say as much as many.
         let slow = class == CpuClass::Serial && precision != Precision::F32;
-        let short = |entry: &&Entry| !slow || entry.tokens <= 24;
+        let short = |entry: &&Entry| !slow || entry.tokens <= 10;
         let entries: Vec<&Entry> = reference.entries.iter().filter(short).collect();
         let texts = texts_of(entries.iter().copied());
         let found = encode(&load(class, precision), &team(2), &texts);

@@ -35,7 +35,11 @@ pub struct Packed {
     memory: Piece,
     /// Of i8: one an output, padded to whole panels.
     scales: Vec<f32>,
-    /// Of i8: −128·Σ q of each output, padded alike; what multiplying rows offset by 128 adds.
+    /// Of i8: −128·Σ q of each output, padded alike: what undoes that rows were offset by 128.
+    #[cfg_attr(
+        not(all(target_arch = "x86_64", not(feature = "monoversioned"))),
+        expect(dead_code, reason = "the classes that offset their rows are of x86-64")
+    )]
     offsets: Vec<i32>,
     inputs: usize,
     outputs: usize,
@@ -99,7 +103,8 @@ impl Packed {
         &self.scales
     }
 
-    /// What rows offset by 128 make too much, for every column of every panel.
+    /// What undoes that rows were offset by 128, for every column of every panel.
+    #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
     pub(super) fn offsets(&self) -> &[i32] {
         &self.offsets
     }

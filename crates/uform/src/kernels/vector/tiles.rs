@@ -230,30 +230,28 @@ impl<V: Simd> Tiles for VectorBf16<V> {
             for column in (0..TILES_COLUMNS).step_by(2 * V::LANES) {
                 let mut row = 0;
                 while row < product.rows {
-                    match product.rows - row {
-                        1 => bf16_rows::<V, 1>(product, row, column),
+                    row += match product.rows - row {
+                        6.. if V::WORD_ROWS == 6 => bf16_rows::<V, 6>(product, row, column),
+                        3.. => bf16_rows::<V, 3>(product, row, column),
                         2 => bf16_rows::<V, 2>(product, row, column),
-                        3 | 4 | 5 if V::WORD_ROWS == 6 => {
-                            bf16_rows::<V, 3>(product, row, column);
-                            row += 3;
-                            continue;
-                        }
-                        _ if V::WORD_ROWS == 6 => bf16_rows::<V, 6>(product, row, column),
-                        _ => bf16_rows::<V, 3>(product, row, column),
-                    }
-                    row += V::WORD_ROWS;
+                        _ => bf16_rows::<V, 1>(product, row, column),
+                    };
                 }
             }
         }
     }
 }
 
-/// Some rows by two vectors of columns.
+/// Some rows by two vectors of columns; returns how many.
 ///
 /// # Safety
 /// As for [`Tiles::multiply`].
 #[inline(always)]
-unsafe fn bf16_rows<V: Simd, const ROWS: usize>(product: &TileProduct, row: usize, column: usize) {
+unsafe fn bf16_rows<V: Simd, const ROWS: usize>(
+    product: &TileProduct,
+    row: usize,
+    column: usize,
+) -> usize {
     let zero = [V::ZERO; 2];
     // SAFETY: rows and columns are within the product.
     unsafe {
@@ -290,6 +288,7 @@ unsafe fn bf16_rows<V: Simd, const ROWS: usize>(product: &TileProduct, row: usiz
         }
         store_rows(product, row, column, &sums);
     }
+    ROWS
 }
 
 /// # Safety
@@ -327,30 +326,28 @@ impl<V: Simd> Tiles for VectorI8<V> {
             for column in (0..TILES_COLUMNS).step_by(2 * V::LANES) {
                 let mut row = 0;
                 while row < product.rows {
-                    match product.rows - row {
-                        1 => i8_rows::<V, 1>(product, row, column),
+                    row += match product.rows - row {
+                        6.. if V::WORD_ROWS == 6 => i8_rows::<V, 6>(product, row, column),
+                        3.. => i8_rows::<V, 3>(product, row, column),
                         2 => i8_rows::<V, 2>(product, row, column),
-                        3 | 4 | 5 if V::WORD_ROWS == 6 => {
-                            i8_rows::<V, 3>(product, row, column);
-                            row += 3;
-                            continue;
-                        }
-                        _ if V::WORD_ROWS == 6 => i8_rows::<V, 6>(product, row, column),
-                        _ => i8_rows::<V, 3>(product, row, column),
-                    }
-                    row += V::WORD_ROWS;
+                        _ => i8_rows::<V, 1>(product, row, column),
+                    };
                 }
             }
         }
     }
 }
 
-/// Some rows by two vectors of columns.
+/// Some rows by two vectors of columns; returns how many.
 ///
 /// # Safety
 /// As for [`Tiles::multiply`].
 #[inline(always)]
-unsafe fn i8_rows<V: Simd, const ROWS: usize>(product: &TileProduct, row: usize, column: usize) {
+unsafe fn i8_rows<V: Simd, const ROWS: usize>(
+    product: &TileProduct,
+    row: usize,
+    column: usize,
+) -> usize {
     // SAFETY: rows and columns are within the product.
     unsafe {
         let left = product.left.add(row * product.left_stride);
@@ -378,4 +375,5 @@ unsafe fn i8_rows<V: Simd, const ROWS: usize>(product: &TileProduct, row: usize,
         }
         store_rows(product, row, column, &sums);
     }
+    ROWS
 }
