@@ -10,17 +10,13 @@
 //! row of two. A tile has as many rows as the batch: the unit takes a cycle for each.
 
 use std::arch::asm;
-use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
 use super::operand::STEP_BYTES;
 use super::packed::TILES_COLUMNS;
-use super::vector::tiles::{Meanwhile, TileProduct, Tiles};
+use super::vector::tiles::{TileProduct, Tiles};
 
 /// Rows of a tile.
 const TILE_ROWS: usize = 16;
-
-/// Bytes of a cache line.
-const LINE_BYTES: usize = 64;
 
 /// Bytes between rows of sums.
 const OUT_STRIDE: usize = 4 * TILES_COLUMNS;
@@ -81,70 +77,86 @@ impl Drop for Unit {
     }
 }
 
-/// One product: its steps, between them shares of what is to be done meanwhile, and its sums to
-/// memory. The tiles keep their numbers from one piece of assembly to the next: nothing the
-/// compiler writes uses them, since no function of this program enables AMX.
+/// The loop over steps of one product, and its sums to memory.
 macro_rules! multiply {
-    ($instruction:literal, $product:expr, $meanwhile:expr) => {{
+    ($instruction:literal, $product:expr) => {{
         let product: &TileProduct = $product;
-        let (mut left, mut right) = (product.left, product.right.cast::<u8>());
-        let mut next = product.next;
-        asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
-            options(nostack, nomem, preserves_flags));
-        for step in 0..product.steps {
-            if product.rows > TILE_ROWS {
-                asm!(
-                    "tileloadd tmm6, [{right} + {line}]",
-                    "tileloadd tmm4, [{left} + {stride}]",
-                    concat!($instruction, " tmm0, tmm4, tmm6"),
-                    "tileloadd tmm7, [{right} + {line} + 1024]",
-                    concat!($instruction, " tmm1, tmm4, tmm7"),
-                    "tileloadd tmm5, [{below} + {stride}]",
-                    concat!($instruction, " tmm2, tmm5, tmm6"),
-                    concat!($instruction, " tmm3, tmm5, tmm7"),
-                    left = in(reg) left,
-                    below = in(reg) left.add(TILE_ROWS * product.left_stride),
-                    right = in(reg) right,
-                    stride = in(reg) product.left_stride,
-                    line = in(reg) STEP_BYTES,
-                    options(nostack, readonly, preserves_flags),
-                );
-            } else {
-                asm!(
-                    "tileloadd tmm4, [{left} + {stride}]",
-                    "tileloadd tmm6, [{right} + {line}]",
-                    concat!($instruction, " tmm0, tmm4, tmm6"),
-                    "tileloadd tmm7, [{right} + {line} + 1024]",
-                    concat!($instruction, " tmm1, tmm4, tmm7"),
-                    left = in(reg) left,
-                    right = in(reg) right,
-                    stride = in(reg) product.left_stride,
-                    line = in(reg) STEP_BYTES,
-                    options(nostack, readonly, preserves_flags),
-                );
-            }
-            for _ in 0..product.next_lines {
-                _mm_prefetch::<_MM_HINT_T1>(next.cast());
-                next = next.wrapping_add(LINE_BYTES);
-            }
-            $meanwhile.share(step, product.steps);
-            left = left.add(STEP_BYTES);
-            right = right.add(STEP_BYTES * TILES_COLUMNS);
-        }
-        asm!(
-            "tilestored [{out} + {stride}], tmm0",
-            "tilestored [{out} + {stride} + 64], tmm1",
-            out = in(reg) product.out,
-            stride = in(reg) OUT_STRIDE,
-            options(nostack, preserves_flags),
-        );
+        let left = product.left;
         if product.rows > TILE_ROWS {
             asm!(
-                "tilestored [{out} + {stride} + 2048], tmm2",
-                "tilestored [{out} + {stride} + 2112], tmm3",
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "2:",
+                "tileloadd tmm6, [{right} + {line}]",
+                "tileloadd tmm4, [{left} + {stride}]",
+                concat!($instruction, " tmm0, tmm4, tmm6"),
+                "tileloadd tmm7, [{right} + {line} + 1024]",
+                concat!($instruction, " tmm1, tmm4, tmm7"),
+                "tileloadd tmm5, [{below} + {stride}]",
+                concat!($instruction, " tmm2, tmm5, tmm6"),
+                concat!($instruction, " tmm3, tmm5, tmm7"),
+                "mov {lines}, {next_lines}",
+                "3:",
+                "prefetcht1 [{next}]",
+                "add {next}, 64",
+                "dec {lines}",
+                "jnz 3b",
+                "add {left}, 64",
+                "add {below}, 64",
+                "add {right}, 2048",
+                "dec {steps}",
+                "jnz 2b",
+                "tilestored [{out} + {out_stride}], tmm0",
+                "tilestored [{out} + {out_stride} + 64], tmm1",
+                "tilestored [{out} + {out_stride} + 2048], tmm2",
+                "tilestored [{out} + {out_stride} + 2112], tmm3",
+                left = inout(reg) left => _,
+                below = inout(reg) left.add(TILE_ROWS * product.left_stride) => _,
+                right = inout(reg) product.right => _,
+                steps = inout(reg) product.steps => _,
+                next = inout(reg) product.next => _,
+                next_lines = in(reg) product.next_lines,
+                lines = out(reg) _,
+                stride = in(reg) product.left_stride,
+                line = in(reg) STEP_BYTES,
                 out = in(reg) product.out,
-                stride = in(reg) OUT_STRIDE,
-                options(nostack, preserves_flags),
+                out_stride = in(reg) OUT_STRIDE,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            );
+        } else {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tileloadd tmm4, [{left} + {stride}]",
+                "2:",
+                "tileloadd tmm6, [{right} + {line}]",
+                concat!($instruction, " tmm0, tmm4, tmm6"),
+                "tileloadd tmm7, [{right} + {line} + 1024]",
+                concat!($instruction, " tmm1, tmm4, tmm7"),
+                "prefetcht0 [{right} + 8192]",
+                "add {left}, 64",
+                "add {right}, 2048",
+                "dec {steps}",
+                "jz 3f",
+                "tileloadd tmm4, [{left} + {stride}]",
+                "jmp 2b",
+                "3:",
+                "tilestored [{out} + {out_stride}], tmm0",
+                "tilestored [{out} + {out_stride} + 64], tmm1",
+                left = inout(reg) left => _,
+                right = inout(reg) product.right => _,
+                steps = inout(reg) product.steps => _,
+                stride = in(reg) product.left_stride,
+                line = in(reg) STEP_BYTES,
+                out = in(reg) product.out,
+                out_stride = in(reg) OUT_STRIDE,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
             );
         }
     }};
@@ -162,12 +174,12 @@ impl Tiles for AmxBf16 {
     }
 
     #[inline(always)]
-    unsafe fn multiply<M: Meanwhile>(&mut self, product: &TileProduct, meanwhile: &mut M) {
+    unsafe fn multiply(&mut self, product: &TileProduct) {
         // SAFETY: the caller vouches for AMX and for the product's shape; `out` has room
         // for the sums of two rows of two tiles.
         unsafe {
             self.0.shape(product.rows);
-            multiply!("tdpbf16ps", product, meanwhile);
+            multiply!("tdpbf16ps", product);
         }
     }
 }
@@ -184,11 +196,11 @@ impl Tiles for AmxI8 {
     }
 
     #[inline(always)]
-    unsafe fn multiply<M: Meanwhile>(&mut self, product: &TileProduct, meanwhile: &mut M) {
+    unsafe fn multiply(&mut self, product: &TileProduct) {
         // SAFETY: as in bf16.
         unsafe {
             self.0.shape(product.rows);
-            multiply!("tdpbssd", product, meanwhile);
+            multiply!("tdpbssd", product);
         }
     }
 }

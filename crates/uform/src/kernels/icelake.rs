@@ -10,7 +10,7 @@ use super::linear::Linear;
 use super::operand::STEP_BYTES;
 use super::packed::TILES_COLUMNS;
 use super::skylake::{self, Plain};
-use super::vector::tiles::{Meanwhile, TileProduct, Tiles};
+use super::vector::tiles::{TileProduct, Tiles};
 use super::{Kernels, vector};
 use crate::hardware::CpuClass;
 
@@ -44,10 +44,9 @@ impl Tiles for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn multiply<M: Meanwhile>(&mut self, product: &TileProduct, meanwhile: &mut M) {
+    unsafe fn multiply(&mut self, product: &TileProduct) {
         // SAFETY: handed on to the caller.
         unsafe {
-            meanwhile.share(0, 1);
             for row in (0..product.rows).step_by(ROWS) {
                 match (product.rows - row).min(ROWS) {
                     1 => rows::<1>(product, row),

@@ -36,7 +36,7 @@ pub(in crate::kernels) struct TileProduct {
     pub offsets: *const i32,
     /// `[rows][32]`: f32 sums in bf16, `i32` sums in i8. Aligned to 64 bytes.
     pub out: *mut f32,
-    /// Cache lines that will be wanted later, some a step: 0 to 32.
+    /// Cache lines that will be wanted later, some a step: 1 to 32.
     pub next: *const u8,
     pub next_lines: usize,
 }
@@ -50,21 +50,11 @@ pub(in crate::kernels) trait Tiles {
     /// The CPU has the instructions of the implementing class.
     unsafe fn begin() -> Self;
 
-    /// Computes the product, and does all of `meanwhile`.
+    /// Computes the product.
     ///
     /// # Safety
     /// As for [`begin`](Tiles::begin), and the pointers' shapes are as described.
-    unsafe fn multiply<M: Meanwhile>(&mut self, product: &TileProduct, meanwhile: &mut M);
-}
-
-/// Vector work that is done while a matrix unit multiplies: the two are apart in a core, and
-/// neither waits for the other if their instructions come mixed.
-pub(in crate::kernels) trait Meanwhile {
-    /// Does the next of `parts` shares of it, which are 1 or the steps of the product.
-    ///
-    /// # Safety
-    /// The CPU has the class's instructions, and the shares come in order, each once.
-    unsafe fn share(&mut self, part: usize, parts: usize);
+    unsafe fn multiply(&mut self, product: &TileProduct);
 }
 
 /// The sums of some rows by one panel.
@@ -75,50 +65,12 @@ struct Block([f32; TILES_ROWS * TILES_COLUMNS]);
 /// stay in a core's own cache. Measured with MiniLM: four times as many are a tenth slower.
 const GROUP_BYTES: usize = 1 << 17;
 
-/// A block of sums, and which of the layer's results they become: none before the first product.
-struct Finishing<'a, V, T> {
-    layer: &'a Linear<'a>,
-    sums: *const f32,
-    rows: Range<usize>,
-    columns: Range<usize>,
-    /// Rows of a share, when there is one a step.
-    each: usize,
-    kind: PhantomData<(V, T)>,
-}
-
-impl<V: Simd, T: Tiles> Meanwhile for Finishing<'_, V, T> {
-    #[inline(always)]
-    unsafe fn share(&mut self, part: usize, parts: usize) {
-        // Rounded up: the last shares may be empty.
-        let each = match parts {
-            1 => self.rows.len(),
-            _ => self.each,
-        };
-        let start = (part * each).min(self.rows.len());
-        let within = start..(start + each).min(self.rows.len());
-        if within.is_empty() {
-            return;
-        }
-        let rows = self.rows.start + within.start..self.rows.start + within.end;
-        // SAFETY: handed on to the caller; these rows of the block were computed.
-        unsafe {
-            let sums = self.sums.add(within.start * TILES_COLUMNS);
-            let (layer, columns) = (self.layer, self.columns.clone());
-            if T::INTEGERS {
-                finish::<V, Scaled>(layer, sums, TILES_COLUMNS, rows, columns);
-            } else {
-                finish::<V, Plain>(layer, sums, TILES_COLUMNS, rows, columns);
-            }
-        }
-    }
-}
-
 /// The given tiles of rows, [`TILES_ROWS`] each, of the given panels.
 ///
 /// Some panels at a time, and for each tile of rows all of them: rows stay in the nearest
 /// cache, panels in the next one, and results leave in the order of memory. Meanwhile the
-/// next panels come nearer, a share with each tile. A block of sums is finished while the
-/// next one is computed.
+/// next panels come nearer, a share with each tile. (Finishing a block of sums between the steps of
+/// the next product, in a matrix unit's shadow, gained nothing: both wait for memory.)
 ///
 /// # Safety
 /// The CPU has the class's instructions, the layer's slices fit each other, and
@@ -132,19 +84,9 @@ pub(in crate::kernels) unsafe fn piece<V: Simd, T: Tiles>(
     let weight = layer.weight;
     let panel_bytes = weight.steps() * STEP_BYTES * TILES_COLUMNS;
     let together = (GROUP_BYTES / panel_bytes).max(1);
-    let mut blocks = [const { Block([0.0; TILES_ROWS * TILES_COLUMNS]) }; 2];
-    let mut blocks = blocks.each_mut().map(|block| block.0.as_mut_ptr());
-    let mut finishing = Finishing::<V, T> {
-        layer,
-        sums: blocks[0],
-        rows: 0..0,
-        columns: 0..0,
-        each: TILES_ROWS.div_ceil(weight.steps()),
-        kind: PhantomData,
-    };
-    // SAFETY: rows and panels are within the layer, and a block holds a product's sums, which
-    // are finished before the next but one takes its place. Finishing writes these rows'
-    // elements of the panel's columns, which are this task's.
+    let mut block = Block([0.0; TILES_ROWS * TILES_COLUMNS]);
+    // SAFETY: rows and panels are within the layer, and a block holds a product's sums.
+    // `finish` writes these rows' elements of the panel's columns, which are this task's.
     unsafe {
         let mut unit = T::begin();
         let mut start = panels.start;
@@ -160,27 +102,28 @@ pub(in crate::kernels) unsafe fn piece<V: Simd, T: Tiles>(
                 let rows = first_row..(first_row + TILES_ROWS).min(layer.rows.rows());
                 for panel in group.clone() {
                     let first = panel * TILES_COLUMNS;
-                    let product = TileProduct {
+                    let columns = first..(first + TILES_COLUMNS).min(weight.outputs());
+                    unit.multiply(&TileProduct {
                         rows: rows.len(),
                         steps: weight.steps(),
                         left: layer.rows.row(first_row),
                         left_stride: layer.rows.stride(),
                         right: weight.tiles(panel).as_ptr(),
                         offsets: weight.offsets().as_ptr().wrapping_add(first),
-                        out: blocks[0],
+                        out: block.0.as_mut_ptr(),
                         next,
                         next_lines,
-                    };
-                    unit.multiply(&product, &mut finishing);
+                    });
                     next = next.wrapping_add(next_lines * LINE_BYTES * weight.steps());
-                    finishing.sums = blocks[0];
-                    finishing.rows = rows.clone();
-                    finishing.columns = first..(first + TILES_COLUMNS).min(weight.outputs());
-                    blocks.swap(0, 1);
+                    let (sums, rows) = (block.0.as_ptr(), rows.clone());
+                    if T::INTEGERS {
+                        finish::<V, Scaled>(layer, sums, TILES_COLUMNS, rows, columns);
+                    } else {
+                        finish::<V, Plain>(layer, sums, TILES_COLUMNS, rows, columns);
+                    }
                 }
             }
         }
-        finishing.share(0, 1);
     }
 }
 
@@ -223,10 +166,9 @@ impl<V: Simd> Tiles for VectorBf16<V> {
     }
 
     #[inline(always)]
-    unsafe fn multiply<M: Meanwhile>(&mut self, product: &TileProduct, meanwhile: &mut M) {
+    unsafe fn multiply(&mut self, product: &TileProduct) {
         // SAFETY: handed on to the caller.
         unsafe {
-            meanwhile.share(0, 1);
             for column in (0..TILES_COLUMNS).step_by(2 * V::LANES) {
                 let mut row = 0;
                 while row < product.rows {
@@ -319,10 +261,9 @@ impl<V: Simd> Tiles for VectorI8<V> {
     }
 
     #[inline(always)]
-    unsafe fn multiply<M: Meanwhile>(&mut self, product: &TileProduct, meanwhile: &mut M) {
+    unsafe fn multiply(&mut self, product: &TileProduct) {
         // SAFETY: handed on to the caller.
         unsafe {
-            meanwhile.share(0, 1);
             for column in (0..TILES_COLUMNS).step_by(2 * V::LANES) {
                 let mut row = 0;
                 while row < product.rows {
