@@ -22,10 +22,14 @@ import {
   text,
 } from "./options.js";
 
-const precisions = ["auto", "f32"] as const;
+const precisions = ["auto", "f32", "bf16"] as const;
 const poolings = ["mean", "cls", "max", "last", "mean-sqrt", "weighted-mean"] as const;
 
-/** The numbers a model computes in. `"auto"`: the fastest whose results stay within tolerance. */
+/**
+ * The numbers the encoder's dense layers multiply; all else is 32-bit floats. `"auto"`: `"bf16"` where the
+ * class multiplies it in matrix units (`"intel-sapphire"` and up), else `"f32"`. Every class
+ * computes every precision, to the same bits in each dense layer; without instructions for it, slowly.
+ */
 export type Precision = (typeof precisions)[number];
 
 /** How the vectors of a text's tokens become one. */

@@ -74,7 +74,7 @@ const values = new Map([
   ["intel-haswell ", '"intel-haswell "'],
   ["aws-g2", '"aws-g2"'],
   ["avg", '"avg"'],
-  ["bf16", '"bf16"'],
+  ["f16", '"f16"'],
   ["Parked", '"Parked"'],
 ]);
 
@@ -138,7 +138,7 @@ const options = {
       ["aws-g2", ["64-bit Arm", "would work: serial"]],
     ],
   },
-  precision: { accepted: ["auto", "f32"], expected: '"auto", "f32"' },
+  precision: { accepted: ["auto", "f32", "bf16"], expected: '"auto", "f32", "bf16"' },
   executor: { accepted: [executor], expected: "an Executor of this package" },
   signal: { accepted: [signal], expected: "an AbortSignal" },
   onProgress: { accepted: [listener], expected: "a function of (done, total)" },

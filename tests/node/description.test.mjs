@@ -23,8 +23,11 @@ function described(name, files = {}, options = {}) {
   return description;
 }
 
+// That of some CPUs when none is asked for, on every one.
+const precision = "f32";
+
 test("a model describes itself in plain data of its own", () => {
-  const model = Model.loadRam(modelPath);
+  const model = Model.loadRam(modelPath, { precision });
   const found = model.describe();
   const { bytes, fingerprint, cpuClass, ...rest } = found;
   assert.deepEqual(rest, {
@@ -36,7 +39,7 @@ test("a model describes itself in plain data of its own", () => {
     normalize: true,
     prompts: {},
     defaultPrompt: null,
-    precision: "f32",
+    precision,
     residency: "ram",
   });
   // Two token types are in the files, and one is kept.
@@ -54,14 +57,15 @@ test("a model describes itself in plain data of its own", () => {
 });
 
 test("the fingerprint is the model's, whoever loads it from wherever", async () => {
-  const model = Model.loadRam(modelPath);
+  const model = Model.loadRam(modelPath, { precision });
   const { fingerprint } = model.describe();
   model.free();
-  const elsewhere = described("elsewhere", { "README.md": "new" }, { cpuClass: "serial" });
+  const options = { cpuClass: "serial", precision };
+  const elsewhere = described("elsewhere", { "README.md": "new" }, options);
   assert.equal(elsewhere.fingerprint, fingerprint);
   assert.equal(elsewhere.cpuClass, "serial");
   const executor = Executor.forRam({ threads: 2 });
-  const opened = await Model.open(modelPath, { executor });
+  const opened = await Model.open(modelPath, { executor, precision });
   assert.equal(opened.describe().fingerprint, fingerprint);
   opened.free();
   executor.free();

@@ -42,6 +42,28 @@ test("a row is a view, and only a row", async () => {
   }
 });
 
+test("every precision points the same way as f32, and the default is one of them", () => {
+  const cosine = (a, b) => a.reduce((sum, value, index) => sum + value * b[index], 0);
+  const encode = (precision) => {
+    const loaded = Model.loadRam(modelPath, { executor, precision });
+    const found = loaded.encodeTextSync(texts, { executor });
+    loaded.free();
+    return found;
+  };
+  const [f32, auto] = [encode("f32"), encode(undefined)];
+  const bars = { f32: 1 - 1e-6, bf16: 0.9995 };
+  const found = Object.entries(bars).map(([precision, bar]) => {
+    const other = encode(precision);
+    for (let index = 0; index < texts.length; index++) {
+      const near = cosine(f32.row(index), other.row(index));
+      assert.ok(near >= bar, `${precision}, text ${index}: cosine ${near}`);
+    }
+    return other.data;
+  });
+  assert.notDeepEqual(found[0], found[1]);
+  assert.ok(found.some((data) => data.every((value, index) => value === auto.data[index])));
+});
+
 test("no text, one text, a string", async () => {
   for (const encode of [model.encodeText, model.encodeTextSync]) {
     const none = await encode.call(model, []);

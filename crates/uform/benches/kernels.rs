@@ -5,53 +5,97 @@
 
 use std::time::{Duration, Instant};
 
-use uform::kernels::{Activation, Epilogue, Kernels, Norm, Solo};
+use uform::kernels::{Activation, Epilogue, Kernels, Norm, Precision, Solo};
 
-const ROWS: [usize; 7] = [1, 4, 8, 16, 32, 128, 512];
+const ROWS: [usize; 8] = [1, 8, 16, 32, 64, 128, 512, 4096];
 const LAYERS: [(usize, usize); 4] = [(384, 1152), (384, 384), (384, 1536), (1536, 384)];
 const TOKENS: [usize; 5] = [8, 16, 64, 256, 512];
 
+/// Names of classes or precisions on the command line choose among the tables.
 fn main() {
+    let asked: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| arg != "--bench")
+        .collect();
     for kernels in Kernels::here() {
-        println!("\n{:?}, one thread", kernels.class());
+        let (class, precision) = (kernels.class().word(), kernels.precision().word());
+        if !asked.iter().all(|word| word == class || word == precision) {
+            continue;
+        }
+        println!("\n{class} in {precision}, one thread");
         print!("{:<28}", "linear, GFLOP/s; rows:");
         ROWS.iter().for_each(|rows| print!("{rows:>8}"));
         println!();
         for (inputs, outputs) in LAYERS {
-            linear(kernels, inputs, outputs, Activation::Identity);
+            linear(kernels, inputs, outputs, Activation::Identity, false);
         }
-        linear(kernels, 384, 1536, Activation::Gelu);
-
-        print!("{:<28}", "attention, GFLOP/s; tokens:");
-        TOKENS.iter().for_each(|tokens| print!("{tokens:>8}"));
-        println!();
-        for head_size in [32, 64] {
-            attention(kernels, head_size);
+        linear(kernels, 384, 1536, Activation::Gelu, false);
+        if precision != "f32" {
+            linear(kernels, 384, 1536, Activation::Gelu, true);
         }
         elementwise(kernels);
+        if kernels.precision() == Precision::F32 {
+            print!("{:<28}", "attention, GFLOP/s; tokens:");
+            TOKENS.iter().for_each(|tokens| print!("{tokens:>8}"));
+            println!();
+            for head_size in [32, 64] {
+                attention(kernels, head_size);
+            }
+        }
     }
 }
 
-fn linear(kernels: &Kernels, inputs: usize, outputs: usize, activation: Activation) {
-    print!("  {:<26}", format!("{inputs} to {outputs} {activation:?}"));
+/// A dense layer of some rows, left as f32 or made the next layer's operand.
+fn linear(kernels: &Kernels, inputs: usize, outputs: usize, activation: Activation, onward: bool) {
+    let to = if onward { "onward" } else { "" };
+    print!(
+        "  {:<26}",
+        format!("{inputs} to {outputs} {activation:?} {to}")
+    );
     let weights = numbers(inputs * outputs);
     let bias = numbers(outputs);
     let packed = kernels.pack(&Solo, &[&weights], inputs).unwrap();
     for count in ROWS {
         let rows = numbers(count * inputs);
-        let mut out = vec![0.0; count * outputs];
+        let mut space = lines(kernels.operand_size(count, inputs));
+        let rows = kernels.convert(&Solo, &rows, inputs, space.floats());
+        let mut out = lines(count * outputs);
+        let mut next = lines(kernels.operand_size(count, outputs));
         let epilogue = Epilogue {
             bias: Some(&bias),
             activation,
             residual: None,
         };
-        let seconds = best(|| kernels.linear(&Solo, &rows, &packed, epilogue, &mut out));
+        let seconds = best(|| {
+            if onward {
+                let (out, next) = (out.floats(), next.floats());
+                kernels.linear_onward(&Solo, rows, &packed, epilogue, out, next);
+            } else {
+                kernels.linear(&Solo, rows, &packed, epilogue, out.floats());
+            }
+        });
         print!(
             "{:>8.1}",
             (2 * count * inputs * outputs) as f64 / seconds / 1e9
         );
     }
     println!();
+}
+
+/// Floats that begin at a cache line, as scratch does.
+struct Lines(Vec<[f32; 16]>, usize);
+
+fn lines(floats: usize) -> Lines {
+    // One line more than needed holds the way to the first aligned one.
+    Lines(vec![[0.0; 16]; floats.div_ceil(16) + 1], floats)
+}
+
+impl Lines {
+    fn floats(&mut self) -> &mut [f32] {
+        let floats = self.0.as_flattened_mut();
+        let start = floats.as_ptr().align_offset(64);
+        &mut floats[start..][..self.1]
+    }
 }
 
 fn attention(kernels: &Kernels, head_size: usize) {
@@ -82,7 +126,10 @@ fn elementwise(kernels: &Kernels) {
         epsilon: 1e-12,
     };
     let each = |seconds: f64, elements: usize| seconds * 1e9 / elements as f64;
-    let seconds = best(|| kernels.layer_norm(&Solo, &mut rows, norm));
+    let mut space = lines(kernels.operand_size(count, hidden));
+    let seconds = best(|| {
+        kernels.layer_norm(&Solo, &mut rows, norm, space.floats());
+    });
     println!(
         "  layer norm, ns an element  {:>8.3}",
         each(seconds, count * hidden)
@@ -100,13 +147,15 @@ fn elementwise(kernels: &Kernels) {
     // One input makes the products cheap beside what follows them.
     let packed = kernels.pack(&Solo, &[&numbers(hidden)], 1).unwrap();
     let rows = numbers(count);
+    let mut space = lines(kernels.operand_size(count, 1));
+    let rows = kernels.convert(&Solo, &rows, 1, space.floats());
     let mut out = vec![0.0; count * hidden];
     let mut with = |activation| {
         let epilogue = Epilogue {
             activation,
             ..Epilogue::default()
         };
-        best(|| kernels.linear(&Solo, &rows, &packed, epilogue, &mut out))
+        best(|| kernels.linear(&Solo, rows, &packed, epilogue, &mut out))
     };
     let bare = with(Activation::Identity);
     for activation in [Activation::Gelu, Activation::GeluTanh, Activation::Tanh] {

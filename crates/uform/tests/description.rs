@@ -9,13 +9,22 @@ use std::collections::BTreeSet;
 use common::tiny::{HIDDEN, POSITIONS, Tensor, Tiny, shapes};
 use serde_json::json;
 use uform::executor::Executor;
+use uform::kernels::Precision;
 use uform::model::files::Memory;
 use uform::model::{Description, Model, ModelOptions, Pooling};
 use uform::placement::RamOptions;
 
 fn load(tiny: &Tiny, executor: &Executor) -> Model {
     let source = Memory::new(tiny.files.clone());
-    Model::load_from(&source, &ModelOptions::default(), executor).expect("sound")
+    Model::load_from(&source, &in_f32(), executor).expect("sound")
+}
+
+/// The precision that is the default of some CPUs, on every one.
+fn in_f32() -> ModelOptions {
+    ModelOptions {
+        precision: Some(Precision::F32),
+        ..ModelOptions::default()
+    }
 }
 
 fn described(change: impl FnOnce(&mut Tiny)) -> Description {
@@ -166,7 +175,7 @@ fn who_reads_a_model_does_not_show_in_its_description() {
     let team = Executor::for_ram(&options).expect("threads");
     let folder = tempfile::tempdir().expect("a folder");
     tiny.write(folder.path()).expect("written");
-    let read = Model::load_ram(folder.path(), &ModelOptions::default(), &team).expect("sound");
+    let read = Model::load_ram(folder.path(), &in_f32(), &team).expect("sound");
     assert_eq!(read.describe(), alone);
     team.free();
 }

@@ -14,7 +14,7 @@ use uform::Status;
 use uform::executor::{Control, Description, Executor, ExecutorKind, Mood, ThreadPool};
 use uform::hardware::cores::{CoreLimit, UsableCores};
 use uform::hardware::topology::Topology;
-use uform::kernels::{ForkJoin, Precision};
+use uform::kernels::ForkJoin;
 use uform::model::{EncodeOptions, Model, ModelOptions, Texts};
 use uform::placement::{PoolOptions, RamOptions, ThreadPoolOptions};
 
@@ -306,7 +306,7 @@ fn a_placed_model_computes_the_same_and_its_loader_is_left_as_it_was() {
     };
     let placed = ModelOptions {
         memory_domains: Topology::here().allowed_domains().collect(),
-        precision: Precision::default(),
+        precision: None,
         ..ModelOptions::default()
     };
     let executor = Executor::for_ram(&near(&[domain()], Some(2))).unwrap();

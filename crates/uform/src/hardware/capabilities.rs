@@ -62,7 +62,7 @@ mod tests {
         let classes = if cfg!(feature = "monoversioned") {
             "monoversioned"
         } else if cfg!(target_arch = "x86_64") {
-            "serial,intel-haswell,intel-skylake"
+            "serial,intel-haswell,intel-skylake,intel-icelake,intel-sapphire"
         } else {
             "serial"
         };

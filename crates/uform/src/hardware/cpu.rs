@@ -87,7 +87,7 @@ static TABLE: [Row; 18] = {
         row(IntelSkylake, "intel-skylake", Some(IntelHaswell), &[Avx512F, Avx512Bw, Avx512Cd, Avx512Dq, Avx512Vl]),
         row(IntelIcelake, "intel-icelake", Some(IntelSkylake), &[Avx512Vnni, Avx512Vpopcntdq]),
         row(AmdGenoa, "amd-genoa", Some(IntelIcelake), &[Avx512Bf16]),
-        row(IntelSapphire, "intel-sapphire", Some(IntelIcelake), &[Avx512Fp16, AmxBf16, AmxInt8]),
+        row(IntelSapphire, "intel-sapphire", Some(IntelIcelake), &[Avx512Bf16, Avx512Fp16, AmxBf16, AmxInt8]),
         row(IntelGranite, "intel-granite", Some(IntelSapphire), &[AmxFp16]),
         row(IntelDiamond, "intel-diamond", Some(IntelGranite), &[Avx10_2]),
         row(AwsG2, "aws-g2", Some(Serial), &[Aarch64, Neon]),
@@ -152,7 +152,13 @@ impl CpuClass {
     pub const COMPILED: &[CpuClass] = if cfg!(feature = "monoversioned") {
         &[Monoversioned]
     } else if cfg!(target_arch = "x86_64") {
-        &[Serial, IntelHaswell, IntelSkylake]
+        &[
+            Serial,
+            IntelHaswell,
+            IntelSkylake,
+            IntelIcelake,
+            IntelSapphire,
+        ]
     } else {
         &[Serial]
     };

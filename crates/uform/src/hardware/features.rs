@@ -186,12 +186,11 @@ fn x86_tiles_and_avx10(found: &mut Features) {
     };
     // Whether the operating system enabled tiles is a bit of the register XCR0,
     // and reading that takes `unsafe`. CPUID tells the same: the save area's size is that of
-    // the states enabled *now*, and tile data ends it. Linux writes XCR0 from the
-    // mask that `ARCH_GET_XCOMP_SUPP` reports, so this also says that the
-    // permission can be asked for.
+    // the states enabled *now*, and tile data ends it. What is left is the permission.
     let area = __cpuid_count(SAVED_STATE, 0).ebx;
     let tiles = __cpuid_count(SAVED_STATE, TILE_DATA);
-    if tiles.eax > 0 && area >= tiles.ebx.saturating_add(tiles.eax) {
+    let saved = tiles.eax > 0 && area >= tiles.ebx.saturating_add(tiles.eax);
+    if saved && super::tiles::permitted() {
         found.add(Feature::AmxBf16, bit(first.edx, 22));
         found.add(Feature::AmxInt8, bit(first.edx, 25));
         found.add(

@@ -21,6 +21,8 @@ mod features;
 pub mod gpu;
 #[cfg(feature = "native")]
 pub mod mapping;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 pub mod topology;
 
 pub use cpu::CpuClass;

@@ -94,7 +94,7 @@ impl Kernels {
             let (groups, blocks) = cuts(lengths.len(), heads, longest, team.lanes());
             team.run(lengths.len() * groups * blocks, &|lane, task| {
                 let text = task / (groups * blocks);
-                let tiles = lengths[text].div_ceil(self.tile_rows);
+                let tiles = lengths[text].div_ceil(self.query_rows);
                 let piece = Piece {
                     first: starts[text],
                     length: lengths[text],

@@ -67,6 +67,16 @@ impl<T> Shared<T> {
         // SAFETY: the caller keeps the index in range.
         unsafe { self.0.add(index) }
     }
+
+    /// Some elements.
+    ///
+    /// # Safety
+    /// They lie within the allocation, and no other lane has a reference to one of them.
+    #[allow(clippy::mut_from_ref)] // What the type is for; the caller says why it is sound.
+    pub(crate) unsafe fn slice(&self, start: usize, length: usize) -> &mut [T] {
+        // SAFETY: handed on to the caller.
+        unsafe { std::slice::from_raw_parts_mut(self.at(start), length) }
+    }
 }
 
 // SAFETY: `Shared` only carries an address; whoever dereferences it says why

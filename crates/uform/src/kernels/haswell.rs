@@ -3,12 +3,16 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::Kernels;
 use super::attention::{Attention, Piece};
 use super::linear::Linear;
+use super::operand::Conversion;
+use super::packed::TILES_COLUMNS;
+use super::precision::BF16_LEAST;
 use super::rows::{Embedded, Normed};
 use super::vector::tile::Product;
+use super::vector::tiles::{TILES_ROWS, VectorBf16, VectorI8};
 use super::vector::{self, Simd};
+use super::{Kernels, Precision};
 use crate::hardware::CpuClass;
 
 vector::class!(V8, CpuClass::IntelHaswell, ["avx2", "fma"]);
@@ -37,6 +41,8 @@ impl Simd for V8 {
     const LANES: usize = 8;
     const TILE_ROWS: usize = 6;
     const TILE_VECTORS: usize = 2;
+    const WORD_ROWS: usize = 3;
+    const ZERO: Self = V8(unsafe { std::mem::zeroed() });
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -110,6 +116,93 @@ impl Simd for V8 {
             V8(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(
                 _mm256_castps_si256(self.0),
             )))
+        }
+    }
+    #[inline(always)]
+    unsafe fn halves(self) -> (Self, Self) {
+        unsafe {
+            let words = _mm256_castps_si256(self.0);
+            let even = _mm256_slli_epi32::<16>(words);
+            let odd = _mm256_and_si256(words, _mm256_set1_epi32(-65536));
+            (V8(_mm256_castsi256_ps(even)), V8(_mm256_castsi256_ps(odd)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut u16) {
+        unsafe {
+            let bits = _mm256_castps_si256(self.0);
+            let magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fff_ffff));
+            let last = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let half = _mm256_add_epi32(last, _mm256_set1_epi32(0x7fff));
+            let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
+            // Adding a half could make a NaN a number.
+            let quiet = _mm256_or_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(0x40));
+            let infinite = _mm256_set1_epi32(f32::INFINITY.to_bits() as i32);
+            let nan = _mm256_cmpgt_epi32(magnitude, infinite);
+            let rounded = _mm256_blendv_epi8(rounded, quiet, nan);
+            let least = _mm256_set1_epi32(BF16_LEAST.to_bits() as i32);
+            let tiny = _mm256_cmpgt_epi32(least, magnitude);
+            let kept = _mm256_andnot_si256(tiny, rounded);
+            let packed = _mm_packus_epi32(
+                _mm256_castsi256_si128(kept),
+                _mm256_extracti128_si256::<1>(kept),
+            );
+            _mm_storeu_si128(to.cast(), packed);
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_bytes(self, left: Self, right: Self) -> Self {
+        unsafe {
+            let (left, right) = (_mm256_castps_si256(left.0), _mm256_castps_si256(right.0));
+            // Bytes 0 and 2 as two numbers of 16 bits, then bytes 1 and 3.
+            let even = _mm256_madd_epi16(
+                _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(left)),
+                _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(right)),
+            );
+            let odd =
+                _mm256_madd_epi16(_mm256_srai_epi16::<8>(left), _mm256_srai_epi16::<8>(right));
+            let sum = _mm256_add_epi32(_mm256_castps_si256(self.0), even);
+            let sum = _mm256_add_epi32(sum, odd);
+            V8(_mm256_castsi256_ps(sum))
+        }
+    }
+    #[inline(always)]
+    unsafe fn integers_to_floats(self) -> Self {
+        unsafe { V8(_mm256_cvtepi32_ps(_mm256_castps_si256(self.0))) }
+    }
+    #[inline(always)]
+    unsafe fn larger_magnitude(self, other: Self) -> Self {
+        unsafe {
+            let other = _mm256_castps_si256(other.0);
+            let other = _mm256_and_si256(other, _mm256_set1_epi32(0x7fff_ffff));
+            V8(_mm256_castsi256_ps(_mm256_max_epi32(
+                _mm256_castps_si256(self.0),
+                other,
+            )))
+        }
+    }
+    #[inline(always)]
+    unsafe fn largest_integer(self) -> u32 {
+        unsafe {
+            let eight = _mm256_castps_si256(self.0);
+            let four = _mm_max_epi32(
+                _mm256_castsi256_si128(eight),
+                _mm256_extracti128_si256::<1>(eight),
+            );
+            let two = _mm_max_epi32(four, _mm_shuffle_epi32::<0x4E>(four));
+            let one = _mm_max_epi32(two, _mm_shuffle_epi32::<0xB1>(two));
+            _mm_cvtsi128_si32(one) as u32
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_low_bytes(self, to: *mut u8) {
+        unsafe {
+            let low = _mm256_and_si256(_mm256_castps_si256(self.0), _mm256_set1_epi32(0xff));
+            let words = _mm_packus_epi32(
+                _mm256_castsi256_si128(low),
+                _mm256_extracti128_si256::<1>(low),
+            );
+            _mm_storel_epi64(to.cast(), _mm_packus_epi16(words, words));
         }
     }
     #[inline(always)]

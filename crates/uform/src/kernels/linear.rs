@@ -8,7 +8,8 @@
 use std::ops::Range;
 
 use super::fork_join::Shared;
-use super::{ForkJoin, Kernels, Packed, share};
+use super::operand::{Converted, Operand};
+use super::{ForkJoin, Kernels, Packed, Precision, share};
 
 /// Rows of a block take at most this many bytes, to stay in a core's own cache
 /// while all panels pass by.
@@ -45,40 +46,113 @@ pub struct Epilogue<'a> {
 
 /// One dense layer over a batch. Whoever holds it may write to its own part of `out`.
 pub(super) struct Linear<'a> {
-    pub rows: &'a [f32],
+    pub rows: Operand<'a>,
     pub weight: &'a Packed,
     pub epilogue: Epilogue<'a>,
-    pub out: Shared<f32>,
+    pub out: Out,
+}
+
+/// Where a dense layer's results go.
+pub(super) enum Out {
+    /// f32 rows, end to end.
+    Rows(Shared<f32>),
+    /// The left side of the next layer, in bf16.
+    Operand(Converted),
 }
 
 impl Kernels {
-    /// A dense layer: `out = activation(rows · Wᵀ + bias) + residual`, where `rows` is
-    /// `[n][inputs]` and `out` `[n][outputs]`, both row-major.
+    /// A dense layer: `out = activation(rows · Wᵀ + bias) + residual`, where `rows` are
+    /// `[n][inputs]` and `out` is `[n][outputs]`, row-major.
     ///
     /// # Panics
-    /// When a slice's length does not fit, or `weight` was packed for another class.
+    /// When a shape does not fit, or `rows` or `weight` are another class's or precision's.
     pub fn linear(
         &self,
         team: &dyn ForkJoin,
-        rows: &[f32],
+        rows: Operand<'_>,
         weight: &Packed,
         epilogue: Epilogue<'_>,
         out: &mut [f32],
     ) {
-        let (inputs, outputs) = (weight.inputs(), weight.outputs());
-        let count = rows.len() / inputs;
-        assert_eq!(
-            weight.class(),
-            self.class,
-            "weights packed for another class"
+        let size = rows.rows() * weight.outputs();
+        assert_eq!(out.len(), size, "out does not fit the rows");
+        let out = Out::Rows(Shared(out.as_mut_ptr()));
+        self.run_linear(
+            team,
+            &Linear {
+                rows,
+                weight,
+                epilogue,
+                out,
+            },
         );
-        assert_eq!(rows.len(), count * inputs, "rows are not whole");
-        assert_eq!(out.len(), count * outputs, "out does not fit the rows");
+    }
+
+    /// A dense layer whose results only go into the next one: `activation(rows · Wᵀ + bias)` as
+    /// that one's operand. It is made in `space` ([`Kernels::operand_size`]), by way of
+    /// `out` where the precision takes [`Kernels::onward_size`] elements of it.
+    ///
+    /// # Panics
+    /// As for [`Kernels::linear`], or when `out` or `space` is too small.
+    pub fn linear_onward<'a>(
+        &self,
+        team: &dyn ForkJoin,
+        rows: Operand<'_>,
+        weight: &Packed,
+        epilogue: Epilogue<'_>,
+        out: &'a mut [f32],
+        space: &'a mut [f32],
+    ) -> Operand<'a> {
+        let (count, outputs) = (rows.rows(), weight.outputs());
+        if self.precision == Precision::Bf16 {
+            let layer = Linear {
+                rows,
+                weight,
+                epilogue,
+                out: Out::Operand(self.converted(space, count, outputs)),
+            };
+            self.run_linear(team, &layer);
+            return self.operand(out, space, count, outputs);
+        }
+        let out = &mut out[..count * outputs];
+        self.linear(team, rows, weight, epilogue, out);
+        self.convert(team, out, outputs, space)
+    }
+
+    /// How many `f32` [`Kernels::linear_onward`] needs on the way for `rows` rows of `outputs`.
+    pub fn onward_size(&self, rows: usize, outputs: usize) -> usize {
+        match self.precision {
+            Precision::Bf16 => 0,
+            Precision::F32 | Precision::I8 => rows * outputs,
+        }
+    }
+
+    fn run_linear(&self, team: &dyn ForkJoin, layer: &Linear<'_>) {
+        let Linear {
+            rows,
+            weight,
+            epilogue,
+            ..
+        } = layer;
+        let count = rows.rows();
+        let here = (self.class, self.precision);
+        assert_eq!(
+            (weight.class(), weight.precision()),
+            here,
+            "weights packed for other kernels"
+        );
+        assert_eq!(
+            rows.precision(),
+            self.precision,
+            "rows of another precision"
+        );
+        assert_eq!(rows.width(), weight.inputs(), "rows of another width");
         if let Some(bias) = epilogue.bias {
-            assert_eq!(bias.len(), outputs, "one bias an output");
+            assert_eq!(bias.len(), weight.outputs(), "one bias an output");
         }
         if let Some(residual) = epilogue.residual {
-            assert_eq!(residual.len(), out.len(), "the residual has out's shape");
+            let size = count * weight.outputs();
+            assert_eq!(residual.len(), size, "the residual has out's shape");
         }
         if count == 0 {
             return;
@@ -87,20 +161,14 @@ impl Kernels {
         let grid = Grid::new(
             count.div_ceil(self.tile_rows),
             weight.panels(),
-            count.div_ceil((BLOCK_BYTES / (4 * inputs)).max(self.tile_rows)),
+            count.div_ceil((BLOCK_BYTES / rows.stride()).max(self.tile_rows)),
             team.lanes(),
         );
-        let layer = Linear {
-            rows,
-            weight,
-            epilogue,
-            out: Shared(out.as_mut_ptr()),
-        };
         team.run(grid.blocks * grid.groups, &|_, task| {
             let (tiles, panels) = grid.task(task);
-            // SAFETY: the shapes were checked above, this machine has the class's
-            // instructions (`Kernels::of`), and tasks of a grid do not overlap.
-            unsafe { (self.linear)(&layer, tiles, panels) };
+            // SAFETY: the shapes were checked above and by whoever made `out`, this machine has
+            // the class's instructions (`Kernels::of`), and tasks of a grid do not overlap.
+            unsafe { (self.linear)(layer, tiles, panels) };
         });
     }
 }

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::fork_join::Shared;
-use super::{ForkJoin, Kernels, share};
+use super::operand::{Converted, Operand};
+use super::{ForkJoin, Kernels, Precision, share};
 
 /// Rows that are not worth cutting into more tasks.
 const ROWS_A_TASK: usize = 8;
@@ -35,6 +36,8 @@ pub struct Embedding<'a> {
 pub(super) struct Normed<'a> {
     pub rows: Shared<f32>,
     pub norm: Norm<'a>,
+    /// Where the rows also go as the next dense layer's operand; absent: nowhere.
+    pub into: Option<Converted>,
 }
 
 /// The rows of an embedding. Whoever holds it may write to its own rows.
@@ -58,39 +61,52 @@ impl Norm<'_> {
 }
 
 impl Kernels {
-    /// Normalises every row of `rows`, `[n][hidden]`, in place; `hidden` is the gain's length.
+    /// Normalises every row of `rows`, `[n][hidden]`, in place, and makes the next dense
+    /// layer's operand of them in `space` ([`Kernels::operand_size`]); `hidden` is the gain's length.
     ///
     /// # Panics
     /// When a slice's length does not fit.
-    pub fn layer_norm(&self, team: &dyn ForkJoin, rows: &mut [f32], norm: Norm<'_>) {
+    pub fn layer_norm<'a>(
+        &self,
+        team: &dyn ForkJoin,
+        rows: &'a mut [f32],
+        norm: Norm<'_>,
+        space: &'a mut [f32],
+    ) -> Operand<'a> {
         norm.check();
-        let count = rows.len() / norm.hidden();
-        assert_eq!(rows.len(), count * norm.hidden(), "rows are not whole");
+        let hidden = norm.hidden();
+        let count = rows.len() / hidden;
+        assert_eq!(rows.len(), count * hidden, "rows are not whole");
         let normed = Normed {
             rows: Shared(rows.as_mut_ptr()),
             norm,
+            into: self.into(space, count, hidden),
         };
         over_rows(team, count, |rows| {
             // SAFETY: the shapes were checked above, this machine has the class's
             // instructions (`Kernels::of`), and no row is given out twice.
             unsafe { (self.layer_norm)(&normed, rows) };
         });
+        self.operand(rows, space, count, hidden)
     }
 
     /// Looks up each token and normalises: `out` is `[tokens][hidden]`, a row being the
-    /// layer norm of `words[id] + kind + places[position]`.
+    /// layer norm of `words[id] + kind + places[position]`. The operand is made as by
+    /// [`Kernels::layer_norm`].
     ///
     /// # Panics
     /// When a slice's length does not fit, or an id or position is beyond its table.
-    pub fn embed(
+    #[allow(clippy::too_many_arguments)] // What goes in, and the two places it goes to.
+    pub fn embed<'a>(
         &self,
         team: &dyn ForkJoin,
         ids: &[u32],
         positions: &[u32],
         tables: Embedding<'_>,
         norm: Norm<'_>,
-        out: &mut [f32],
-    ) {
+        out: &'a mut [f32],
+        space: &'a mut [f32],
+    ) -> Operand<'a> {
         norm.check();
         let hidden = norm.hidden();
         assert_eq!(positions.len(), ids.len(), "one position a token");
@@ -109,12 +125,19 @@ impl Kernels {
             normed: Normed {
                 rows: Shared(out.as_mut_ptr()),
                 norm,
+                into: self.into(space, ids.len(), hidden),
             },
         };
         over_rows(team, ids.len(), |rows| {
             // SAFETY: as for `layer_norm`; ids and positions are within their tables.
             unsafe { (self.embed)(&embedded, rows) };
         });
+        self.operand(out, space, ids.len(), hidden)
+    }
+
+    /// Where the operand of f32 rows goes; nowhere in f32.
+    fn into(&self, space: &mut [f32], rows: usize, width: usize) -> Option<Converted> {
+        (self.precision != Precision::F32).then(|| self.converted(space, rows, width))
     }
 }
 
@@ -129,7 +152,7 @@ fn check_within(what: &str, indexes: &[u32], rows: usize) {
 }
 
 /// Shares out `count` rows.
-fn over_rows(team: &dyn ForkJoin, count: usize, work: impl Fn(Range<usize>) + Sync) {
+pub(super) fn over_rows(team: &dyn ForkJoin, count: usize, work: impl Fn(Range<usize>) + Sync) {
     let pieces = match team.lanes() {
         1 => count.min(1),
         lanes => count.div_ceil(ROWS_A_TASK).min(4 * lanes),

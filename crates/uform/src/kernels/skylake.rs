@@ -3,23 +3,30 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::Kernels;
 use super::attention::{Attention, Piece};
 use super::linear::Linear;
+use super::operand::Conversion;
+use super::packed::TILES_COLUMNS;
+use super::precision::BF16_LEAST;
 use super::rows::{Embedded, Normed};
 use super::vector::tile::Product;
+use super::vector::tiles::{TILES_ROWS, VectorBf16, VectorI8};
 use super::vector::{self, Simd};
+use super::{Kernels, Precision};
 use crate::hardware::CpuClass;
 
 vector::class!(
-    V16,
+    Plain,
     CpuClass::IntelSkylake,
     ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"]
 );
 
-/// Sixteen lanes.
+/// Sixteen lanes. `BF16`: the CPU has AVX-512 BF16 as well.
 #[derive(Clone, Copy)]
-struct V16(__m512);
+pub(super) struct V16<const BF16: bool>(__m512);
+
+/// Sixteen lanes on this class.
+pub(super) type Plain = V16<false>;
 
 /// The first `count` lanes, at most 16.
 #[inline(always)]
@@ -30,10 +37,12 @@ fn leading(count: usize) -> __mmask16 {
 
 // SAFETY of every block below: the caller vouches for AVX-512 and for the pointers.
 #[allow(clippy::undocumented_unsafe_blocks)]
-impl Simd for V16 {
+impl<const BF16: bool> Simd for V16<BF16> {
     const LANES: usize = 16;
     const TILE_ROWS: usize = 8;
     const TILE_VECTORS: usize = 3;
+    const WORD_ROWS: usize = 6;
+    const ZERO: Self = V16(unsafe { std::mem::zeroed() });
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -104,6 +113,79 @@ impl Simd for V16 {
         }
     }
     #[inline(always)]
+    unsafe fn halves(self) -> (Self, Self) {
+        unsafe {
+            let words = _mm512_castps_si512(self.0);
+            let even = _mm512_slli_epi32::<16>(words);
+            let odd = _mm512_and_si512(words, _mm512_set1_epi32(-65536));
+            (
+                V16(_mm512_castsi512_ps(even)),
+                V16(_mm512_castsi512_ps(odd)),
+            )
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut u16) {
+        unsafe {
+            let magnitude = _mm512_abs_ps(self.0);
+            let least = _mm512_set1_ps(BF16_LEAST);
+            let kept = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(magnitude, least);
+            if BF16 {
+                let rounded = _mm512_maskz_cvtneps_pbh(kept, self.0);
+                to.cast::<__m256bh>().write_unaligned(rounded);
+                return;
+            }
+            let bits = _mm512_castps_si512(self.0);
+            let last = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let half = _mm512_add_epi32(last, _mm512_set1_epi32(0x7fff));
+            let rounded = _mm512_add_epi32(bits, half);
+            // Adding a half could make a NaN a number.
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
+            let quiet = _mm512_set1_epi32(0x40_0000);
+            let rounded = _mm512_mask_or_epi32(rounded, nan, bits, quiet);
+            let high = _mm512_maskz_srli_epi32::<16>(kept, rounded);
+            _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(high));
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_bytes(self, left: Self, right: Self) -> Self {
+        unsafe {
+            let (left, right) = (_mm512_castps_si512(left.0), _mm512_castps_si512(right.0));
+            // Bytes 0 and 2 as two numbers of 16 bits, then bytes 1 and 3.
+            let even = _mm512_madd_epi16(
+                _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(left)),
+                _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(right)),
+            );
+            let odd =
+                _mm512_madd_epi16(_mm512_srai_epi16::<8>(left), _mm512_srai_epi16::<8>(right));
+            let sum = _mm512_add_epi32(_mm512_castps_si512(self.0), even);
+            let sum = _mm512_add_epi32(sum, odd);
+            V16(_mm512_castsi512_ps(sum))
+        }
+    }
+    #[inline(always)]
+    unsafe fn integers_to_floats(self) -> Self {
+        unsafe { V16(_mm512_cvtepi32_ps(_mm512_castps_si512(self.0))) }
+    }
+    #[inline(always)]
+    unsafe fn larger_magnitude(self, other: Self) -> Self {
+        unsafe {
+            let other = _mm512_castps_si512(_mm512_abs_ps(other.0));
+            V16(_mm512_castsi512_ps(_mm512_max_epi32(
+                _mm512_castps_si512(self.0),
+                other,
+            )))
+        }
+    }
+    #[inline(always)]
+    unsafe fn largest_integer(self) -> u32 {
+        unsafe { _mm512_reduce_max_epi32(_mm512_castps_si512(self.0)) as u32 }
+    }
+    #[inline(always)]
+    unsafe fn store_low_bytes(self, to: *mut u8) {
+        unsafe { _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(_mm512_castps_si512(self.0))) }
+    }
+    #[inline(always)]
     unsafe fn sum(self) -> f32 {
         unsafe {
             let eight = _mm256_add_ps(
@@ -146,7 +228,7 @@ impl Simd for V16 {
             let mut r = [_mm512_setzero_ps(); 16];
             for (row, value) in r.iter_mut().enumerate() {
                 if row < rows {
-                    *value = vector::load_up_to::<V16>(from.add(row * stride), columns).0;
+                    *value = vector::load_up_to::<Self>(from.add(row * stride), columns).0;
                 }
             }
             // Pairs of rows, then fours within each quarter, then the quarters, twice.

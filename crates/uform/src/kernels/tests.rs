@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::coefficients::EXP_LIMIT;
 use super::*;
-use crate::Status;
 
 /// A team of threads of its own for each job.
 struct Threads(usize);
@@ -115,25 +114,76 @@ const ACTIVATIONS: [Activation; 6] = [
 
 #[test]
 fn the_machine_runs_what_it_says() {
-    let here: Vec<_> = Kernels::here().map(Kernels::class).collect();
-    assert!(here.contains(&CpuClass::Serial));
-    for class in here {
-        assert_eq!(Kernels::of(class, Precision::F32).class(), class);
+    let here: Vec<_> = Kernels::here()
+        .map(|kernels| (kernels.class(), kernels.precision()))
+        .collect();
+    for precision in Precision::ALL {
+        assert!(here.contains(&(CpuClass::Serial, precision)));
+    }
+    for (class, precision) in here {
+        let kernels = Kernels::of(class, precision);
+        assert_eq!((kernels.class(), kernels.precision()), (class, precision));
     }
 }
 
 #[test]
-fn precision_has_two_words() {
-    assert_eq!(Precision::parse("auto").unwrap(), Precision::F32);
-    assert_eq!(
-        Precision::parse(Precision::F32.word()).unwrap(),
-        Precision::F32
-    );
-    for word in ["", "F32", "bf16", "i8", "f32 "] {
-        let error = Precision::parse(word).unwrap_err();
-        assert_eq!(error.status(), Status::InvalidArgument);
-        assert!(error.message().contains("\"auto\", \"f32\""), "{error}");
+fn a_class_without_code_for_a_precision_falls_to_the_nearest_with() {
+    for class in CpuClass::that_run_here() {
+        for precision in Precision::ALL {
+            let kernels = Kernels::of(class, precision);
+            assert_eq!(kernels.precision(), precision);
+            let has_code = |class: &CpuClass| {
+                TABLES
+                    .iter()
+                    .any(|one| (one.class, one.precision) == (*class, precision))
+            };
+            let mut chain = std::iter::successors(Some(class), |class| class.falls_to());
+            // A build for one target alone is not in the table: it computes as `serial`.
+            let nearest = chain.find(has_code).unwrap_or(CpuClass::Serial);
+            assert_eq!(kernels.class(), nearest);
+        }
     }
+}
+
+/// The kernels of every class here that compute in f32.
+fn here_in_f32() -> impl Iterator<Item = &'static Kernels> {
+    Kernels::here().filter(|kernels| kernels.precision() == Precision::F32)
+}
+
+fn name(kernels: &Kernels) -> String {
+    format!("{:?} {}", kernels.class(), kernels.precision().word())
+}
+
+/// A dense layer over f32 rows.
+fn linear(
+    kernels: &Kernels,
+    team: &dyn ForkJoin,
+    rows: &[f32],
+    weight: &Packed,
+    epilogue: Epilogue<'_>,
+    out: &mut [f32],
+) {
+    // NaN shows what was not written, but for the padding, which is.
+    let count = rows.len() / weight.inputs();
+    let mut space = vec![f32::NAN; kernels.operand_size(count, weight.inputs())];
+    let rows = kernels.convert(team, rows, weight.inputs(), &mut space);
+    kernels.linear(team, rows, weight, epilogue, out);
+}
+
+/// What a precision makes of rows, as the module `precision` writes it down.
+fn rounded(precision: Precision, rows: &[f32], width: usize) -> Vec<f64> {
+    let round_row = |row: &[f32]| -> Vec<f64> {
+        let largest = row.iter().fold(0f32, |most, x| most.max(x.abs()));
+        let round = |x: &f32| match precision {
+            Precision::F32 => f64::from(*x),
+            Precision::Bf16 => half::bf16::from_f32(*x).to_f64(),
+            Precision::I8 => {
+                f64::from((x * (127.0 / largest)).round_ties_even()) * f64::from(largest / 127.0)
+            }
+        };
+        row.iter().map(round).collect()
+    };
+    rows.chunks(width).flat_map(round_row).collect()
 }
 
 #[test]
@@ -145,19 +195,48 @@ fn packing_keeps_every_weight_and_pads_with_zeros() {
                 .map(|outputs| numbers(outputs * inputs, outputs as u32))
                 .collect();
             let stacked = parts.concat();
+            let truth = rounded(kernels.precision(), &stacked, inputs);
             let parts: Vec<_> = parts.iter().map(Vec::as_slice).collect();
             let packed = kernels.pack(&Threads(3), &parts, inputs).unwrap();
             assert_eq!(packed.outputs(), stacked.len() / inputs);
-            assert_eq!(packed.panel(0).as_ptr().align_offset(64), 0);
-            assert!(packed.bytes() >= 4 * packed.panels() * inputs * kernels.panel_columns);
-            for panel in 0..packed.panels() {
-                for (at, weight) in packed.panel(panel).iter().enumerate() {
-                    let output = panel * kernels.panel_columns + at % kernels.panel_columns;
-                    let source = output * inputs + at / kernels.panel_columns;
-                    assert_eq!(*weight, *stacked.get(source).unwrap_or(&0.0));
+            let first: *const u8 = match kernels.precision() {
+                Precision::F32 => packed.panel(0).as_ptr().cast(),
+                _ => packed.tiles(0).as_ptr().cast(),
+            };
+            assert_eq!(first.align_offset(64), 0);
+            for output in 0..packed.panels() * kernels.panel_columns {
+                for input in 0..inputs {
+                    let found = packed_weight(kernels, &packed, output, input);
+                    let truth = match output < packed.outputs() {
+                        true => truth[output * inputs + input],
+                        false => 0.0,
+                    };
+                    assert_eq!(found, truth, "{}", name(kernels));
                 }
             }
         }
+    }
+}
+
+/// A weight, found where its order puts it.
+fn packed_weight(kernels: &Kernels, packed: &Packed, output: usize, input: usize) -> f64 {
+    let columns = kernels.panel_columns;
+    let (panel, column) = (output / columns, output % columns);
+    // Numbers to a group of four bytes.
+    let numbers = match packed.precision() {
+        Precision::F32 => return packed.panel(panel)[input * columns + column].into(),
+        Precision::Bf16 => 2,
+        Precision::I8 => 4,
+    };
+    let (step, group) = (input / numbers / 16, input / numbers % 16);
+    let group = packed.tiles(panel)[512 * step + 256 * (column / 16) + 16 * group + column % 16];
+    let bytes = group.to_le_bytes();
+    let place = input % numbers;
+    match packed.precision() {
+        Precision::Bf16 => {
+            half::bf16::from_le_bytes([bytes[2 * place], bytes[2 * place + 1]]).to_f64()
+        }
+        _ => f64::from(bytes[place] as i8) * f64::from(packed.scales()[output]),
     }
 }
 
@@ -180,19 +259,24 @@ fn linear_is_right_and_does_not_depend_on_the_batch() {
                     residual: Some(&residual[from * outputs..to * outputs]),
                 };
                 let rows = &rows[from * inputs..to * inputs];
-                kernels.linear(team, rows, &packed, epilogue, &mut out);
+                linear(kernels, team, rows, &packed, epilogue, &mut out);
                 out
             };
-            let what = format!("{:?} {inputs} to {outputs}", kernels.class());
+            let what = format!("{} {inputs} to {outputs}", name(kernels));
+            let precision = kernels.precision();
+            let (x, w) = (
+                rounded(precision, &rows, inputs),
+                rounded(precision, &weights, inputs),
+            );
             for activation in ACTIVATIONS {
                 let whole = run(&Solo, 0, most, activation);
                 let truth: Vec<_> = (0..most * outputs)
                     .map(|at| {
                         let (row, output) = (at / outputs, at % outputs);
-                        let products = rows[row * inputs..][..inputs]
+                        let products = x[row * inputs..][..inputs]
                             .iter()
-                            .zip(&weights[output * inputs..][..inputs])
-                            .map(|(x, w)| f64::from(*x) * f64::from(*w));
+                            .zip(&w[output * inputs..][..inputs])
+                            .map(|(x, w)| x * w);
                         let sum: f64 = products.sum::<f64>() + f64::from(bias[output]);
                         curve(activation, sum) + f64::from(residual[at])
                     })
@@ -216,6 +300,131 @@ fn linear_is_right_and_does_not_depend_on_the_batch() {
     }
 }
 
+/// The serial class is the text of the module `precision` in code.
+#[test]
+fn bf16_and_i8_have_the_same_bits_on_every_class() {
+    for precision in [Precision::Bf16, Precision::I8] {
+        let serial = Kernels::of(CpuClass::Serial, precision);
+        for (count, inputs, outputs) in [
+            (1, 1, 1),
+            (5, 33, 40),
+            (37, 384, 100),
+            (7, 1000, 33),
+            (64, 64, 64),
+        ] {
+            // Of very different sizes, so that the order of additions shows.
+            let spread = |numbers: Vec<f32>, seed| -> Vec<f32> {
+                let sizes = self::numbers(numbers.len(), seed);
+                let sizes = sizes.iter().map(|size| (20.0 * size).exp2());
+                numbers
+                    .iter()
+                    .zip(sizes)
+                    .map(|(x, size)| x * size)
+                    .collect()
+            };
+            let weights = spread(numbers(inputs * outputs, 1), 2);
+            let rows = spread(numbers(count * inputs, 3), 4);
+            let (bias, residual) = (numbers(outputs, 5), numbers(count * outputs, 6));
+            let run = |kernels: &Kernels| {
+                let packed = kernels.pack(&Solo, &[&weights], inputs).unwrap();
+                let mut out = vec![f32::NAN; count * outputs];
+                let epilogue = Epilogue {
+                    bias: Some(&bias),
+                    activation: Activation::Relu,
+                    residual: Some(&residual),
+                };
+                linear(kernels, &Solo, &rows, &packed, epilogue, &mut out);
+                out
+            };
+            let expected = run(serial);
+            for kernels in Kernels::here().filter(|one| one.precision() == precision) {
+                let what = format!("{} {count} by {inputs} to {outputs}", name(kernels));
+                assert_same_bits(&run(kernels), &expected, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_goes_onward_is_what_a_conversion_makes() {
+    for kernels in Kernels::here() {
+        for (count, inputs, outputs) in [(1, 1, 1), (40, 20, 312), (33, 64, 50)] {
+            let what = format!("{} {inputs} to {outputs}", name(kernels));
+            let packed = kernels
+                .pack(&Solo, &[&numbers(inputs * outputs, 1)], inputs)
+                .unwrap();
+            let (rows, bias) = (numbers(count * inputs, 2), numbers(outputs, 3));
+            let epilogue = Epilogue {
+                bias: Some(&bias),
+                activation: Activation::Gelu,
+                residual: None,
+            };
+            let mut space = vec![0.0; kernels.operand_size(count, inputs)];
+            let rows = kernels.convert(&Solo, &rows, inputs, &mut space);
+            let mut out = vec![f32::NAN; count * outputs];
+            kernels.linear(&Solo, rows, &packed, epilogue, &mut out);
+            let mut space = vec![f32::NAN; kernels.operand_size(count, outputs)];
+            let expected = bytes(&kernels.convert(&Threads(2), &out, outputs, &mut space));
+            for lanes in [1, 3] {
+                let mut out = vec![f32::NAN; kernels.onward_size(count, outputs)];
+                let mut space = vec![f32::NAN; kernels.operand_size(count, outputs)];
+                let onward = kernels.linear_onward(
+                    &Threads(lanes),
+                    rows,
+                    &packed,
+                    epilogue,
+                    &mut out,
+                    &mut space,
+                );
+                assert!(bytes(&onward) == expected, "{what}");
+            }
+        }
+    }
+}
+
+/// Everything of an operand.
+fn bytes(operand: &Operand<'_>) -> Vec<u8> {
+    bytemuck::cast_slice(operand.floats()).to_vec()
+}
+
+#[test]
+fn conversion_is_the_same_on_every_class() {
+    let odd = [
+        0.0,
+        -0.0,
+        1e-40,
+        -1e-40,
+        8.8e-16,
+        8.9e-16,
+        -8.8e-16,
+        1e30,
+        -3.4e38,
+        f32::INFINITY,
+    ];
+    for precision in [Precision::Bf16, Precision::I8] {
+        for width in [1, 7, 16, 32, 100, 384] {
+            let mut rows = numbers(40 * width, 1);
+            rows[3 * width..4 * width].fill(0.0);
+            rows[4 * width..5 * width].fill(1e-35);
+            for (row, value) in odd.iter().enumerate() {
+                rows[(6 + row) * width + width / 2] = *value;
+            }
+            rows[20 * width] = f32::NAN;
+            rows[22 * width - 1] = f32::from_bits(0xffff_ffff);
+            let run = |kernels: &Kernels, team: &dyn ForkJoin| {
+                let mut space = vec![f32::NAN; kernels.operand_size(40, width)];
+                bytes(&kernels.convert(team, &rows, width, &mut space))
+            };
+            let expected = run(Kernels::of(CpuClass::Serial, precision), &Solo);
+            for kernels in Kernels::here().filter(|one| one.precision() == precision) {
+                let what = format!("{} {width}", name(kernels));
+                assert!(run(kernels, &Solo) == expected, "{what}");
+                assert!(run(kernels, &Threads(3)) == expected, "{what} on lanes");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_absent_bias_and_residual_add_nothing() {
     for kernels in Kernels::here() {
@@ -227,13 +436,20 @@ fn an_absent_bias_and_residual_add_nothing() {
         let zeros = vec![0.0; 9 * outputs];
         let mut bare = zeros.clone();
         let mut zeroed = zeros.clone();
-        kernels.linear(&Solo, &rows, &packed, Epilogue::default(), &mut bare);
+        linear(
+            kernels,
+            &Solo,
+            &rows,
+            &packed,
+            Epilogue::default(),
+            &mut bare,
+        );
         let epilogue = Epilogue {
             bias: Some(&zeros[..outputs]),
             residual: Some(&zeros),
             ..Epilogue::default()
         };
-        kernels.linear(&Solo, &rows, &packed, epilogue, &mut zeroed);
+        linear(kernels, &Solo, &rows, &packed, epilogue, &mut zeroed);
         assert_eq!(bare, zeroed);
         assert!(bare.iter().any(|value| *value != 0.0));
     }
@@ -249,7 +465,7 @@ fn a_batch_larger_than_a_block_of_rows_is_the_same() {
         let rows = numbers(count * inputs, 2);
         let run = |team: &dyn ForkJoin, rows: &[f32]| {
             let mut out = vec![f32::NAN; rows.len() / inputs * outputs];
-            kernels.linear(team, rows, &packed, Epilogue::default(), &mut out);
+            linear(kernels, team, rows, &packed, Epilogue::default(), &mut out);
             out
         };
         let whole = run(&Solo, &rows);
@@ -270,7 +486,7 @@ fn apply(kernels: &Kernels, activation: Activation, x: &[f32]) -> Vec<f32> {
         activation,
         ..Epilogue::default()
     };
-    kernels.linear(&Solo, x, &packed, epilogue, &mut out);
+    linear(kernels, &Solo, x, &packed, epilogue, &mut out);
     out
 }
 
@@ -282,7 +498,7 @@ fn curves_keep_their_stated_errors() {
         -1e30, -1e4, -100.0, -90.0, -50.0, 50.0, 90.0, 100.0, 1e4, 1e30,
     ];
     let x: Vec<f32> = dense.chain(small).chain(large).collect();
-    for kernels in Kernels::here() {
+    for kernels in here_in_f32() {
         // Multiply and add round apart.
         let apart = if kernels.class() == CpuClass::Serial {
             2.0
@@ -341,7 +557,7 @@ fn a_nan_is_not_hidden() {
 fn layer_norm_is_right_and_does_not_depend_on_the_batch() {
     for kernels in Kernels::here() {
         for hidden in [1, 7, 16, 26, 312, 384] {
-            let what = format!("{:?} norm of {hidden}", kernels.class());
+            let what = format!("{} norm of {hidden}", name(kernels));
             let (gain, bias) = (numbers(hidden, 1), numbers(hidden, 2));
             let norm = Norm {
                 gain: &gain,
@@ -356,7 +572,11 @@ fn layer_norm_is_right_and_does_not_depend_on_the_batch() {
                 .collect();
             let run = |team: &dyn ForkJoin, rows: &[f32]| {
                 let mut rows = rows.to_vec();
-                kernels.layer_norm(team, &mut rows, norm);
+                let mut space = vec![f32::NAN; kernels.operand_size(rows.len() / hidden, hidden)];
+                let normed = bytes(&kernels.layer_norm(team, &mut rows, norm, &mut space));
+                let mut space = vec![f32::NAN; space.len()];
+                let expected = kernels.convert(&Solo, &rows, hidden, &mut space);
+                assert!(normed == bytes(&expected), "{what}");
                 rows
             };
             let whole = run(&Solo, &rows);
@@ -394,7 +614,7 @@ fn norm_f64(rows: &[f32], norm: Norm<'_>) -> Vec<f64> {
 fn embedding_is_right_and_does_not_depend_on_the_batch() {
     for kernels in Kernels::here() {
         for hidden in [5, 312] {
-            let what = format!("{:?} embedding of {hidden}", kernels.class());
+            let what = format!("{} embedding of {hidden}", name(kernels));
             let (words, places, kind) = (
                 numbers(50 * hidden, 1),
                 numbers(20 * hidden, 2),
@@ -416,7 +636,13 @@ fn embedding_is_right_and_does_not_depend_on_the_batch() {
             let run = |team: &dyn ForkJoin, tokens: Range<usize>| {
                 let mut out = vec![f32::NAN; tokens.len() * hidden];
                 let (ids, positions) = (&ids[tokens.clone()], &positions[tokens]);
-                kernels.embed(team, ids, positions, tables, norm, &mut out);
+                let mut space = vec![f32::NAN; kernels.operand_size(ids.len(), hidden)];
+                let embedded =
+                    kernels.embed(team, ids, positions, tables, norm, &mut out, &mut space);
+                let embedded = bytes(&embedded);
+                let mut space = vec![f32::NAN; space.len()];
+                let expected = kernels.convert(&Solo, &out, hidden, &mut space);
+                assert!(embedded == bytes(&expected), "{what}");
                 out
             };
             let whole = run(&Solo, 0..33);
@@ -456,13 +682,14 @@ fn an_id_beyond_the_table_is_caught() {
         tables,
         norm,
         &mut [0.0; 4],
+        &mut [],
     );
 }
 
 #[test]
 fn attention_is_right_and_does_not_depend_on_the_batch() {
     let ragged: Vec<usize> = vec![1, 2, 0, 70, 16, 3, 33, 17, 8, 48, 64, 5, 9, 130];
-    for kernels in Kernels::here() {
+    for kernels in here_in_f32() {
         for (heads, head_size) in [(12, 26), (3, 32), (2, 64), (1, 1), (1, 100)] {
             let what = format!("{:?} {heads} heads of {head_size}", kernels.class());
             let hidden = heads * head_size;
@@ -500,7 +727,7 @@ fn attention_is_right_and_does_not_depend_on_the_batch() {
 
 #[test]
 fn attention_over_many_short_texts_is_each_texts_own() {
-    for kernels in Kernels::here() {
+    for kernels in here_in_f32() {
         let (heads, head_size) = (2, 8);
         let hidden = heads * head_size;
         let lengths: Vec<_> = (0..600).map(|text| text % 7).collect();
@@ -562,7 +789,7 @@ fn attention_f64(qkv: &[f32], length: usize, heads: usize) -> Vec<f64> {
 
 #[test]
 fn scores_far_apart_stay_finite() {
-    for kernels in Kernels::here() {
+    for kernels in here_in_f32() {
         let head_size = 16;
         let mut qkv = vec![0.0; 20 * 3 * head_size];
         for (token, row) in qkv.chunks_mut(3 * head_size).enumerate() {
@@ -586,7 +813,7 @@ fn scores_far_apart_stay_finite() {
 fn nothing_in_nothing_out() {
     for kernels in Kernels::here() {
         let packed = kernels.pack(&Solo, &[&[1.0; 6]], 3).unwrap();
-        kernels.linear(&Solo, &[], &packed, Epilogue::default(), &mut []);
+        linear(kernels, &Solo, &[], &packed, Epilogue::default(), &mut []);
         kernels.attention(&Solo, &[], &[0, 0], 4, &mut [], &mut []);
         kernels.attention(&Solo, &[], &[], 4, &mut [], &mut []);
         let one = [1.0];
@@ -595,7 +822,7 @@ fn nothing_in_nothing_out() {
             bias: &one,
             epsilon: 0.0,
         };
-        kernels.layer_norm(&Solo, &mut [], norm);
+        kernels.layer_norm(&Solo, &mut [], norm, &mut []);
     }
 }
 
@@ -610,5 +837,46 @@ fn shares_are_even_ordered_and_complete() {
             next = range.end;
         }
         assert_eq!(next, items);
+    }
+}
+
+/// The unit does what the module `precision` says of it, on the bits themselves: the serial
+/// class is compared with it over numbers whose products and sums are rounded at every step.
+#[test]
+fn matrix_units_round_as_written_down() {
+    let Some(tiles) = Kernels::here()
+        .find(|one| one.class() == CpuClass::IntelSapphire && one.precision() == Precision::Bf16)
+    else {
+        eprintln!("SKIPPED: this machine has no AMX");
+        return;
+    };
+    let serial = Kernels::of(CpuClass::Serial, Precision::Bf16);
+    let (count, inputs, outputs) = (16, 32, 32);
+    for seed in 0..200 {
+        // Whole bit patterns of bf16, exponents from 2⁻⁵⁰ to 2³⁰, signs and mantissas at random.
+        let random = |count, seed| -> Vec<f32> {
+            let bits = |x: f32| {
+                let x = ((x + 1.0) * (1 << 22) as f32) as u32;
+                let exponent = 127 - 50 + (x >> 8) % 80;
+                f32::from_bits((x & 0x80) << 24 | exponent << 23 | (x & 0x7f) << 16)
+            };
+            numbers(count, seed).into_iter().map(bits).collect()
+        };
+        let weights = random(inputs * outputs, 2 * seed);
+        let rows = random(count * inputs, 2 * seed + 1);
+        let run = |kernels: &Kernels| {
+            let packed = kernels.pack(&Solo, &[&weights], inputs).unwrap();
+            let mut out = vec![f32::NAN; count * outputs];
+            linear(
+                kernels,
+                &Solo,
+                &rows,
+                &packed,
+                Epilogue::default(),
+                &mut out,
+            );
+            out
+        };
+        assert_same_bits(&run(tiles), &run(serial), "random bits");
     }
 }

@@ -9,12 +9,14 @@
 //! A batch is ragged: the tokens of all texts laid end to end, without padding.
 //! Dense layers see one matrix; attention sees each text by itself.
 
+use std::sync::Arc;
+
 use super::config::BertConfig;
 use super::dense::Dense;
 use super::weights::{Values, Weights};
 use crate::Result;
 use crate::executor::Arena;
-use crate::kernels::{Activation, Embedding, ForkJoin, Kernels, Norm};
+use crate::kernels::{Activation, Embedding, ForkJoin, Kernels, Norm, Region};
 
 /// The weights of a BERT encoder, packed for one class.
 pub(super) struct Bert {
@@ -95,126 +97,145 @@ impl Bert {
         arena: &'a mut Arena,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<(&'a [f32], &'a mut [f32])> {
-        let hidden = self.config.hidden_size;
-        let head_size = hidden / self.config.heads;
+        let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);
+        let kernels = self.kernels;
         let tokens = batch.ids.len();
         let longest = batch.lengths.iter().copied().max().unwrap_or(0);
         // `wide` serves attention (Q, K, V and the context) and then the intermediate layer.
-        let width = self.config.intermediate_size.max(4 * hidden);
-        let scratch = self
-            .kernels
-            .attention_scratch(team.lanes(), longest, head_size);
-        let [states, attended, wide, scratch, spare] = arena.carve([
+        let onward = kernels.onward_size(tokens, inner);
+        let [states, attended, wide, operand, scratch, spare] = arena.carve([
             tokens * hidden,
             tokens * hidden,
-            tokens * width,
-            scratch,
+            (onward + kernels.operand_size(tokens, inner)).max(4 * tokens * hidden),
+            kernels.operand_size(tokens, hidden),
+            kernels.attention_scratch(team.lanes(), longest, hidden / self.config.heads),
             spare,
         ])?;
+        let mut step = Step {
+            bert: self,
+            team,
+            lengths: batch.lengths,
+            wide,
+            operand,
+            scratch,
+        };
+        step.embed(batch, states);
+        for layer in &self.layers {
+            check()?;
+            step.attend(layer, states, attended);
+            step.transform(layer, attended, states);
+        }
+        Ok((states, spare))
+    }
+}
 
+/// What the steps of a forward pass share: who runs them, and the memory they pass through.
+/// `operand` holds the rows that the next dense layer multiplies, between two steps those of the
+/// states.
+struct Step<'a> {
+    bert: &'a Bert,
+    team: &'a dyn ForkJoin,
+    lengths: &'a [usize],
+    wide: &'a mut [f32],
+    operand: &'a mut [f32],
+    scratch: &'a mut [f32],
+}
+
+impl Step<'_> {
+    /// The first states: what the tables have for each token.
+    fn embed(&mut self, batch: &Batch<'_>, states: &mut [f32]) {
         let Embeddings {
             words,
             positions,
             kind,
             norm,
-        } = &self.embeddings;
+        } = &self.bert.embeddings;
         let tables = Embedding {
             words,
             places: positions,
             kind,
         };
-        let norm = norm.with(self.config.layer_norm_eps);
-        self.kernels
-            .embed(team, batch.ids, batch.positions, tables, norm, states);
-        for layer in &self.layers {
-            check()?;
-            self.attend(team, layer, batch.lengths, states, attended, wide, scratch);
-            self.transform(team, layer, attended, wide, states);
-        }
-        Ok((states, spare))
+        self.bert.kernels.embed(
+            self.team,
+            batch.ids,
+            batch.positions,
+            tables,
+            norm.with(self.bert.config.layer_norm_eps),
+            states,
+            self.operand,
+        );
     }
 
     /// Self-attention and its residual: `attended = norm(states + output(attention(states)))`.
-    #[allow(clippy::too_many_arguments)] // The buffers of one step, all carved in `forward`.
-    fn attend(
-        &self,
-        team: &dyn ForkJoin,
-        layer: &Layer,
-        lengths: &[usize],
-        states: &[f32],
-        attended: &mut [f32],
-        wide: &mut [f32],
-        scratch: &mut [f32],
-    ) {
-        let (query_key_value, rest) = wide.split_at_mut(3 * states.len());
+    fn attend(&mut self, layer: &Layer, states: &[f32], attended: &mut [f32]) {
+        let BertConfig {
+            hidden_size: hidden,
+            heads,
+            ..
+        } = self.bert.config;
+        let kernels = self.bert.kernels;
+        let (query_key_value, rest) = self.wide.split_at_mut(3 * states.len());
         let context = &mut rest[..states.len()];
-        let heads = self.config.heads;
-        self.dense(
-            team,
-            states,
-            &layer.query_key_value,
+        let input = kernels.operand(states, self.operand, states.len() / hidden, hidden);
+        layer.query_key_value.apply(
+            kernels,
+            self.team,
+            input,
             Activation::Identity,
             None,
             query_key_value,
         );
-        self.kernels
-            .attention(team, query_key_value, lengths, heads, scratch, context);
-        self.dense(
-            team,
+        kernels.attention(
+            self.team,
+            query_key_value,
+            self.lengths,
+            heads,
+            self.scratch,
             context,
-            &layer.attention_output,
+        );
+        let input = kernels.convert(self.team, context, hidden, self.operand);
+        layer.attention_output.apply(
+            kernels,
+            self.team,
+            input,
             Activation::Identity,
             Some(states),
             attended,
         );
-        self.norm(team, &layer.attention_norm, attended);
+        self.norm(&layer.attention_norm, attended);
     }
 
     /// The feed-forward half and its residual: `states = norm(attended + output(act(intermediate(attended))))`.
-    fn transform(
-        &self,
-        team: &dyn ForkJoin,
-        layer: &Layer,
-        attended: &[f32],
-        wide: &mut [f32],
-        states: &mut [f32],
-    ) {
-        let tokens = attended.len() / self.config.hidden_size;
-        let inner = &mut wide[..tokens * self.config.intermediate_size];
-        self.dense(
-            team,
-            attended,
-            &layer.intermediate,
-            self.config.activation,
-            None,
-            inner,
-        );
-        self.dense(
-            team,
-            inner,
-            &layer.output,
+    fn transform(&mut self, layer: &Layer, attended: &[f32], states: &mut [f32]) {
+        let BertConfig {
+            hidden_size: hidden,
+            intermediate_size: inner,
+            activation,
+            ..
+        } = self.bert.config;
+        let kernels = self.bert.kernels;
+        let tokens = attended.len() / hidden;
+        let (out, space) = self.wide.split_at_mut(kernels.onward_size(tokens, inner));
+        let input = kernels.operand(attended, self.operand, tokens, hidden);
+        let input = layer
+            .intermediate
+            .apply_onward(kernels, self.team, input, activation, out, space);
+        layer.output.apply(
+            kernels,
+            self.team,
+            input,
             Activation::Identity,
             Some(attended),
             states,
         );
-        self.norm(team, &layer.output_norm, states);
+        self.norm(&layer.output_norm, states);
     }
 
-    fn dense(
-        &self,
-        team: &dyn ForkJoin,
-        rows: &[f32],
-        dense: &Dense,
-        activation: Activation,
-        residual: Option<&[f32]>,
-        out: &mut [f32],
-    ) {
-        dense.apply(self.kernels, team, rows, activation, residual, out);
-    }
-
-    fn norm(&self, team: &dyn ForkJoin, norm: &LayerNorm, rows: &mut [f32]) {
-        let norm = norm.with(self.config.layer_norm_eps);
-        self.kernels.layer_norm(team, rows, norm);
+    fn norm(&mut self, norm: &LayerNorm, rows: &mut [f32]) {
+        let norm = norm.with(self.bert.config.layer_norm_eps);
+        self.bert
+            .kernels
+            .layer_norm(self.team, rows, norm, self.operand);
     }
 }
 
@@ -247,12 +268,22 @@ impl Embeddings {
 }
 
 impl Layer {
-    /// Reads and packs the weights of layer `index`. The three projections that
-    /// read the same input become one matrix.
+    /// Bytes of a [`Region`] that the packed weights of all layers take.
+    pub(super) fn packed_bytes(kernels: &Kernels, config: &BertConfig) -> usize {
+        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+        let layer = kernels.packed_bytes(hidden, 3 * hidden)
+            + kernels.packed_bytes(hidden, hidden)
+            + kernels.packed_bytes(hidden, inner)
+            + kernels.packed_bytes(inner, hidden);
+        config.layers * layer
+    }
+
+    /// Reads the weights of layer `index` and packs them into the region. The three
+    /// projections that read the same input become one matrix.
     pub(super) fn read(
         weights: &Weights,
         config: &BertConfig,
-        kernels: &Kernels,
+        memory: (&Kernels, &Arc<Region>),
         index: usize,
     ) -> Result<Self> {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
@@ -260,10 +291,10 @@ impl Layer {
         let projections =
             ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
         Ok(Layer {
-            query_key_value: Dense::read(weights, kernels, &projections, hidden, hidden)?,
+            query_key_value: Dense::read(weights, memory, &projections, hidden, hidden)?,
             attention_output: Dense::read(
                 weights,
-                kernels,
+                memory,
                 &[name("attention.output.dense")],
                 hidden,
                 hidden,
@@ -271,12 +302,12 @@ impl Layer {
             attention_norm: LayerNorm::read(weights, &name("attention.output.LayerNorm"), hidden)?,
             intermediate: Dense::read(
                 weights,
-                kernels,
+                memory,
                 &[name("intermediate.dense")],
                 hidden,
                 inner,
             )?,
-            output: Dense::read(weights, kernels, &[name("output.dense")], inner, hidden)?,
+            output: Dense::read(weights, memory, &[name("output.dense")], inner, hidden)?,
             output_norm: LayerNorm::read(weights, &name("output.LayerNorm"), hidden)?,
         })
     }

@@ -1,9 +1,11 @@
 //! A dense layer: `activation(x·Wᵀ + b)`, and the optional heads behind pooling.
 
+use std::sync::Arc;
+
 use super::modules::DenseSettings;
 use super::weights::Weights;
 use crate::Result;
-use crate::kernels::{Activation, Epilogue, ForkJoin, Kernels, Packed, Solo};
+use crate::kernels::{Activation, Epilogue, ForkJoin, Kernels, Operand, Packed, Region, Solo};
 
 /// The weights of a dense layer, packed for one class.
 pub(super) struct Dense {
@@ -16,7 +18,7 @@ impl Dense {
     /// as one layer whose outputs follow each other.
     pub(super) fn read(
         weights: &Weights,
-        kernels: &Kernels,
+        (kernels, region): (&Kernels, &Arc<Region>),
         names: &[String],
         inputs: usize,
         outputs: usize,
@@ -29,7 +31,7 @@ impl Dense {
         }
         let parts: Vec<&[f32]> = matrices.iter().map(|matrix| &**matrix).collect();
         Ok(Dense {
-            weight: kernels.pack(&Solo, &parts, inputs)?,
+            weight: kernels.pack_into(region, &Solo, &parts, inputs)?,
             bias: Some(bias),
         })
     }
@@ -42,27 +44,49 @@ impl Dense {
                 .map_or(0, |bias| size_of_val(bias.as_slice()))
     }
 
-    /// `out = activation(rows·Wᵀ + b) + residual`; `rows` is `[rows][inputs]`, the
+    /// `out = activation(rows·Wᵀ + b) + residual`; `rows` are `[rows][inputs]`, the
     /// others `[rows][outputs]`.
     pub(super) fn apply(
         &self,
         kernels: &Kernels,
         team: &dyn ForkJoin,
-        rows: &[f32],
+        rows: Operand<'_>,
         activation: Activation,
         residual: Option<&[f32]>,
         out: &mut [f32],
     ) {
         let epilogue = Epilogue {
-            bias: self.bias.as_deref(),
-            activation,
             residual,
+            ..self.epilogue(activation)
         };
         kernels.linear(team, rows, &self.weight, epilogue, out);
     }
+
+    /// `activation(rows·Wᵀ + b)` for the next layer alone: [`Kernels::linear_onward`].
+    pub(super) fn apply_onward<'a>(
+        &self,
+        kernels: &Kernels,
+        team: &dyn ForkJoin,
+        rows: Operand<'_>,
+        activation: Activation,
+        out: &'a mut [f32],
+        space: &'a mut [f32],
+    ) -> Operand<'a> {
+        let epilogue = self.epilogue(activation);
+        kernels.linear_onward(team, rows, &self.weight, epilogue, out, space)
+    }
+
+    fn epilogue(&self, activation: Activation) -> Epilogue<'_> {
+        Epilogue {
+            bias: self.bias.as_deref(),
+            activation,
+            residual: None,
+        }
+    }
 }
 
-/// A `Dense` module of sentence-transformers, applied to the pooled vector.
+/// A `Dense` module of sentence-transformers, applied to the pooled vector. It computes in f32
+/// whatever the encoder's precision: it sees one row a text.
 pub(super) struct Head {
     dense: Dense,
     activation: Activation,
@@ -97,7 +121,8 @@ impl Head {
         self.dense.bytes()
     }
 
-    /// `out = activation(vectors·Wᵀ + b)`; `vectors` is `[texts][inputs]`.
+    /// `out = activation(vectors·Wᵀ + b)`; `vectors` is `[texts][inputs]`. The kernels are those
+    /// the head was read for.
     pub(super) fn apply(
         &self,
         kernels: &Kernels,
@@ -105,7 +130,9 @@ impl Head {
         vectors: &[f32],
         out: &mut [f32],
     ) {
+        let inputs = self.dense.weight.inputs();
+        let rows = kernels.operand(vectors, &[], vectors.len() / inputs, inputs);
         self.dense
-            .apply(kernels, team, vectors, self.activation, None, out);
+            .apply(kernels, team, rows, self.activation, None, out);
     }
 }

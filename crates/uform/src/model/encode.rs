@@ -157,7 +157,7 @@ impl Block<'_> {
         }
         for head in &parts.heads {
             let (next, free) = rest.split_at_mut(texts * head.outputs());
-            head.apply(parts.kernels, team, vectors, next);
+            head.apply(parts.head_kernels, team, vectors, next);
             (vectors, rest) = (next, free);
         }
         let rows = vectors.chunks_exact(parts.dimensions());

@@ -3,7 +3,6 @@
 
 #[cfg(feature = "native")]
 use std::path::{Path, PathBuf};
-#[cfg(feature = "native")]
 use std::sync::Arc;
 
 use super::bert::{Bert, Embeddings, Layer};
@@ -22,7 +21,7 @@ use crate::executor::{Control, Executor, Hold};
 use crate::hardware::CpuClass;
 use crate::hardware::topology::Topology;
 use crate::kernels::fork_join::for_each;
-use crate::kernels::{ForkJoin, Kernels, Precision};
+use crate::kernels::{ForkJoin, Kernels, Precision, Region};
 use crate::placement::check_domains;
 use crate::{Error, Result};
 
@@ -79,7 +78,6 @@ impl Model {
 struct Plan {
     class: CpuClass,
     kernels: &'static Kernels,
-    precision: Precision,
     /// Where weights go; empty: wherever the system puts them.
     #[cfg_attr(
         not(feature = "native"),
@@ -100,8 +98,7 @@ impl Plan {
         };
         Ok(Plan {
             class,
-            kernels: Kernels::of(class, options.precision),
-            precision: options.precision,
+            kernels: Kernels::of(class, options.precision.unwrap_or(Precision::auto(class))),
             memory_domains: memory_domains.to_vec(),
         })
     }
@@ -130,11 +127,17 @@ enum Item {
 /// Reads a model from wherever its files are.
 fn read(source: &dyn Source, plan: &Plan, hold: &Hold<'_>) -> Result<Model> {
     let recorder = Recorder::new(source);
+    let files = Opened::open(&recorder)?;
+    // A configuration may promise more than the files can hold: such a model fails for what is
+    // missing, not for memory. Half precision is widened at most to twice its bytes.
+    let most = files.weights.bytes().saturating_mul(3);
+    let packed = Layer::packed_bytes(plan.kernels, &files.config);
     let reader = Reader {
         source: &recorder,
-        files: Opened::open(&recorder)?,
+        region: Region::new(packed.min(usize::try_from(most).unwrap_or(usize::MAX)))?,
+        files,
         kernels: plan.kernels,
-        precision: plan.precision,
+        head_kernels: Kernels::of(plan.class, Precision::F32),
     };
     #[cfg(feature = "native")]
     if !plan.memory_domains.is_empty() {
@@ -153,7 +156,9 @@ struct Reader<'a> {
     source: &'a Recorder<'a>,
     files: Opened,
     kernels: &'static Kernels,
-    precision: Precision,
+    /// Where the layers' weights are packed.
+    region: Arc<Region>,
+    head_kernels: &'static Kernels,
 }
 
 /// What an [`Item`] became.
@@ -201,9 +206,9 @@ impl Reader<'_> {
             heads,
             tokenizer,
             settings: self.files.settings,
-            kernels: self.kernels,
+            head_kernels: self.head_kernels,
             class,
-            precision: self.precision,
+            precision: self.kernels.precision(),
             parameters,
             fingerprint,
             refused: Vec::new(),
@@ -227,11 +232,14 @@ impl Reader<'_> {
             )?)),
             Item::Embeddings => Loaded::Embeddings(Embeddings::read(weights, config)?),
             Item::Layer(index) => {
-                Loaded::Layer(Box::new(Layer::read(weights, config, kernels, index)?))
+                let memory = (kernels, &self.region);
+                Loaded::Layer(Box::new(Layer::read(weights, config, memory, index)?))
             }
-            Item::Head(index) => {
-                Loaded::Head(Head::read(&heads[index], kernels, &settings.dense[index])?)
-            }
+            Item::Head(index) => Loaded::Head(Head::read(
+                &heads[index],
+                self.head_kernels,
+                &settings.dense[index],
+            )?),
         })
     }
 
@@ -241,7 +249,7 @@ impl Reader<'_> {
         let tensors = modules.iter().flat_map(|tensors| tensors.values());
         let parameters = tensors.map(Digest::values).sum();
         let modules = modules.iter().map(|tensors| &**tensors);
-        let fingerprint = Fingerprint::of(&self.source.files(), modules, self.precision);
+        let fingerprint = Fingerprint::of(&self.source.files(), modules, self.kernels.precision());
         (parameters, fingerprint)
     }
 

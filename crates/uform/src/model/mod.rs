@@ -69,8 +69,8 @@ pub struct ModelOptions {
     pub memory_domains: Vec<u32>,
     /// The kernels' class; absent: the executor's where it is pinned, else the CPU's own.
     pub cpu_class: Option<CpuClass>,
-    /// What dense layers compute in.
-    pub precision: Precision,
+    /// What the encoder's dense layers multiply in; absent: [`Precision::auto`] of the class.
+    pub precision: Option<Precision>,
 }
 
 /// Options of encoding text. `None` is "what the model's files say".
@@ -118,7 +118,7 @@ struct Parts {
     heads: Vec<Head>,
     tokenizer: Tokenizer,
     settings: Settings,
-    kernels: &'static Kernels,
+    head_kernels: &'static Kernels,
     class: CpuClass,
     precision: Precision,
     /// Weights that were read.
@@ -204,6 +204,11 @@ impl Model {
     /// The class whose kernels compute.
     pub fn cpu_class(&self) -> CpuClass {
         self.shared.parts.class
+    }
+
+    /// What the encoder's dense layers multiply in.
+    pub fn precision(&self) -> Precision {
+        self.shared.parts.precision
     }
 
     /// Length of a full vector.

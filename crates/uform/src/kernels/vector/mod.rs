@@ -8,29 +8,53 @@
 //! enabled instructions.
 
 pub(super) mod attention;
+pub(super) mod convert;
 mod curves;
 pub(super) mod linear;
 pub(super) mod rows;
 pub(super) mod tile;
+pub(super) mod tiles;
 
 use tile::Product;
 
-/// The table of a class and its entry points: the generic algorithms, compiled with the
+/// The tables of a class and their entry points: the generic algorithms, compiled with the
 /// class's instructions. The features are named once, so that what is compiled and what is
 /// looked for on the machine cannot differ.
 macro_rules! class {
     ($vector:ident, $class:expr, [$($feature:tt),+]) => {
-        pub(super) static KERNELS: Kernels = Kernels {
+        pub(super) const TABLE: Kernels = Kernels {
             class: $class,
+            precision: Precision::F32,
             runs_here: || $(is_x86_feature_detected!($feature))&&+,
             tile_rows: $vector::TILE_ROWS,
             panel_columns: $vector::TILE_VECTORS * $vector::LANES,
             linear,
             layer_norm,
             embed,
+            convert,
+            query_rows: $vector::TILE_ROWS,
             attention,
             attention_scratch: vector::attention::scratch::<$vector>,
         };
+
+        pub(super) const BF16_TABLE: Kernels = Kernels {
+            precision: Precision::Bf16,
+            tile_rows: TILES_ROWS,
+            panel_columns: TILES_COLUMNS,
+            linear: linear_bf16,
+            ..TABLE
+        };
+        pub(super) const I8_TABLE: Kernels = Kernels {
+            precision: Precision::I8,
+            tile_rows: TILES_ROWS,
+            panel_columns: TILES_COLUMNS,
+            linear: linear_i8,
+            ..TABLE
+        };
+
+        pub(super) static F32: Kernels = TABLE;
+        pub(super) static BF16: Kernels = BF16_TABLE;
+        pub(super) static I8: Kernels = I8_TABLE;
 
         /// # Safety
         /// As stated at [`Kernels`].
@@ -38,6 +62,22 @@ macro_rules! class {
         unsafe fn linear(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
             // SAFETY: handed on to the caller.
             unsafe { vector::linear::piece::<$vector>(layer, tiles, panels) }
+        }
+
+        /// # Safety
+        /// As stated at [`Kernels`].
+        #[target_feature($(enable = $feature),+)]
+        unsafe fn linear_bf16(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
+            // SAFETY: handed on to the caller.
+            unsafe { vector::tiles::piece::<$vector, VectorBf16<$vector>>(layer, tiles, panels) }
+        }
+
+        /// # Safety
+        /// As stated at [`Kernels`].
+        #[target_feature($(enable = $feature),+)]
+        unsafe fn linear_i8(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
+            // SAFETY: handed on to the caller.
+            unsafe { vector::tiles::piece::<$vector, VectorI8<$vector>>(layer, tiles, panels) }
         }
 
         /// # Safety
@@ -54,6 +94,14 @@ macro_rules! class {
         unsafe fn embed(embedded: &Embedded<'_>, rows: Range<usize>) {
             // SAFETY: handed on to the caller.
             unsafe { vector::rows::embed::<$vector>(embedded, rows) }
+        }
+
+        /// # Safety
+        /// As stated at [`Kernels`].
+        #[target_feature($(enable = $feature),+)]
+        unsafe fn convert(conversion: &Conversion<'_>, rows: Range<usize>) {
+            // SAFETY: handed on to the caller.
+            unsafe { vector::convert::convert::<$vector>(conversion, rows) }
         }
 
         /// # Safety
@@ -89,6 +137,10 @@ pub(in crate::kernels) trait Simd: Copy {
     const TILE_ROWS: usize;
     /// Vectors to a row of the register tile, at most 3.
     const TILE_VECTORS: usize;
+    /// Rows whose bf16 or i8 products are summed side by side: 3 or 6.
+    const WORD_ROWS: usize;
+    /// All bits zero.
+    const ZERO: Self;
 
     /// `value` in every lane.
     unsafe fn splat(value: f32) -> Self;
@@ -123,6 +175,23 @@ pub(in crate::kernels) trait Simd: Copy {
     unsafe fn min(self, other: Self) -> Self;
     /// Each lane's bits shifted left by 23, from the low end of the mantissa to the exponent.
     unsafe fn mantissa_to_exponent(self) -> Self;
+
+    /// Of lanes that are two bf16 numbers, the even ones (in the low half) and the odd ones.
+    unsafe fn halves(self) -> (Self, Self);
+    /// Writes `LANES` bf16 numbers, the nearest, as the module `precision` says.
+    unsafe fn store_bf16(self, to: *mut u16);
+    /// Lanes that are `i32`: `self` plus the products, summed, of the four signed bytes of
+    /// `left`'s lane with those of `right`'s.
+    unsafe fn dot_bytes(self, left: Self, right: Self) -> Self;
+    /// Lanes that are `i32`, as numbers, to nearest even.
+    unsafe fn integers_to_floats(self) -> Self;
+    /// The larger of `self`'s bits and those of `other`'s magnitude, as integers: NaN is
+    /// larger than any number.
+    unsafe fn larger_magnitude(self, other: Self) -> Self;
+    /// The largest lane, as an integer not below zero.
+    unsafe fn largest_integer(self) -> u32;
+    /// Writes `LANES` bytes: the lowest of each lane.
+    unsafe fn store_low_bytes(self, to: *mut u8);
 
     /// The sum of all lanes, always added in the same order.
     unsafe fn sum(self) -> f32;

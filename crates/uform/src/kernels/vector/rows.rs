@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::convert::convert_row;
 use super::{Simd, load_up_to, store_up_to, total};
 use crate::kernels::rows::{Embedded, Norm, Normed};
 
@@ -14,7 +15,13 @@ use crate::kernels::rows::{Embedded, Norm, Normed};
 pub(in crate::kernels) unsafe fn layer_norm<V: Simd>(normed: &Normed<'_>, rows: Range<usize>) {
     for row in rows {
         // SAFETY: the row is within the batch and this task's alone.
-        unsafe { normalise::<V>(normed.rows.at(row * normed.norm.hidden()), &normed.norm) };
+        unsafe {
+            let values = normed.rows.at(row * normed.norm.hidden());
+            normalise::<V>(values, &normed.norm);
+            if let Some(into) = &normed.into {
+                convert_row::<V>(values, into, row);
+            }
+        }
     }
 }
 
@@ -41,6 +48,9 @@ pub(in crate::kernels) unsafe fn embed<V: Simd>(embedded: &Embedded<'_>, rows: R
                 store_up_to(sum, out.add(at), count);
             }
             normalise::<V>(out, &embedded.normed.norm);
+            if let Some(into) = &embedded.normed.into {
+                convert_row::<V>(out, into, row);
+            }
         }
     }
 }

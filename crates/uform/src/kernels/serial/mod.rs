@@ -6,29 +6,51 @@
 
 use std::ops::Range;
 
-use super::Kernels;
+mod tiles;
+
 use super::attention::{Attention, Piece};
 use super::coefficients::{
     EXP, EXP_LIMIT, GELU, GELU_LIMIT, GELU_SCALE, GELU_TANH_CUBIC, GELU_TANH_INNER, LN_2_HIGH,
     LN_2_LOW, LOG2_E, ROUNDER,
 };
-use super::linear::{Activation, Linear};
+use super::linear::{Activation, Linear, Out};
+use super::operand::{Conversion, Converted};
+use super::packed::TILES_COLUMNS;
+use super::precision::{i8_scale, to_bf16, to_i8};
 use super::rows::{Embedded, Norm, Normed};
+use super::{Kernels, Precision};
 use crate::hardware::CpuClass;
 
 /// Outputs whose sums are kept side by side.
 const COLUMNS: usize = 16;
 
-pub(super) static KERNELS: Kernels = Kernels {
+const TABLE: Kernels = Kernels {
     class: CpuClass::Serial,
+    precision: Precision::F32,
     runs_here: || true,
     tile_rows: 1,
     panel_columns: COLUMNS,
     linear,
     layer_norm,
     embed,
+    convert,
+    query_rows: 1,
     attention,
     attention_scratch,
+};
+
+pub(super) static F32: Kernels = TABLE;
+pub(super) static BF16: Kernels = Kernels {
+    precision: Precision::Bf16,
+    panel_columns: TILES_COLUMNS,
+    linear: tiles::linear_bf16,
+    ..TABLE
+};
+pub(super) static I8: Kernels = Kernels {
+    precision: Precision::I8,
+    panel_columns: TILES_COLUMNS,
+    linear: tiles::linear_i8,
+    ..TABLE
 };
 
 /// `a·b + c`: rounded once where the target has an instruction for it.
@@ -57,28 +79,50 @@ unsafe fn linear(layer: &Linear<'_>, rows: Range<usize>, panels: Range<usize>) {
 /// # Safety
 /// The slices fit each other, and nobody else touches this part of `out`.
 unsafe fn linear_row(layer: &Linear<'_>, row: usize, panel: usize) {
-    let (inputs, outputs) = (layer.weight.inputs(), layer.weight.outputs());
+    let inputs = layer.weight.inputs();
     let mut sums = [0.0; COLUMNS];
     let (weights, _) = layer.weight.panel(panel).as_chunks::<COLUMNS>();
-    for (factor, weights) in layer.rows[row * inputs..].iter().zip(weights) {
+    for (factor, weights) in layer.rows.floats()[row * inputs..].iter().zip(weights) {
         for (sum, weight) in sums.iter_mut().zip(weights) {
             *sum = multiply_add(*factor, *weight, *sum);
         }
     }
+    // SAFETY: handed on to the caller.
+    unsafe { finish(layer, row, panel * COLUMNS, &mut sums) };
+}
 
-    let column = panel * COLUMNS;
-    let columns = COLUMNS.min(outputs - column);
+/// Bias, activation and residual of a row's sums from `column` on, and their place in `out`.
+///
+/// # Safety
+/// As for [`linear_row`].
+unsafe fn finish(layer: &Linear<'_>, row: usize, column: usize, sums: &mut [f32]) {
+    let outputs = layer.weight.outputs();
+    let columns = sums.len().min(outputs - column);
     let at = row * outputs + column;
     if let Some(bias) = layer.epilogue.bias {
-        add(&mut sums, &bias[column..][..columns]);
+        add(sums, &bias[column..][..columns]);
     }
-    activate(layer.epilogue.activation, &mut sums);
+    activate(layer.epilogue.activation, sums);
     if let Some(residual) = layer.epilogue.residual {
-        add(&mut sums, &residual[at..][..columns]);
+        add(sums, &residual[at..][..columns]);
     }
-    // SAFETY: these elements of `out` are this task's.
-    let out = unsafe { std::slice::from_raw_parts_mut(layer.out.at(at), columns) };
-    out.copy_from_slice(&sums[..columns]);
+    match &layer.out {
+        Out::Rows(out) => {
+            // SAFETY: these elements of `out` are this task's.
+            let out = unsafe { out.slice(at, columns) };
+            out.copy_from_slice(&sums[..columns]);
+        }
+        Out::Operand(operand) => {
+            // SAFETY: as above; a panel's padding is within the row's.
+            let out = unsafe {
+                let row = operand.row(row).cast::<u16>().add(column);
+                std::slice::from_raw_parts_mut(row, sums.len())
+            };
+            for (out, sum) in out.iter_mut().zip(sums) {
+                *out = to_bf16(*sum);
+            }
+        }
+    }
 }
 
 /// Adds as many as `more` has.
@@ -88,14 +132,20 @@ fn add(values: &mut [f32], more: &[f32]) {
     }
 }
 
-fn activate(activation: Activation, values: &mut [f32; COLUMNS]) {
+fn activate(activation: Activation, values: &mut [f32]) {
     match activation {
         Activation::Identity => {}
-        Activation::Gelu => *values = values.map(gelu),
-        Activation::GeluTanh => *values = values.map(gelu_tanh),
-        Activation::Relu => *values = values.map(relu),
-        Activation::Tanh => *values = values.map(tanh),
-        Activation::Silu => *values = values.map(silu),
+        Activation::Gelu => apply(values, gelu),
+        Activation::GeluTanh => apply(values, gelu_tanh),
+        Activation::Relu => apply(values, relu),
+        Activation::Tanh => apply(values, tanh),
+        Activation::Silu => apply(values, silu),
+    }
+}
+
+fn apply(values: &mut [f32], curve: impl Fn(f32) -> f32) {
+    for value in values {
+        *value = curve(*value);
     }
 }
 
@@ -163,6 +213,53 @@ unsafe fn layer_norm(normed: &Normed<'_>, rows: Range<usize>) {
         let values =
             unsafe { std::slice::from_raw_parts_mut(normed.rows.at(row * hidden), hidden) };
         normalise(values, &normed.norm);
+        if let Some(into) = &normed.into {
+            // SAFETY: handed on to the caller.
+            unsafe { convert_row(values, into, row) };
+        }
+    }
+}
+
+/// # Safety
+/// As stated at [`Kernels`].
+unsafe fn convert(conversion: &Conversion<'_>, rows: Range<usize>) {
+    let width = conversion.into.form.width;
+    for row in rows {
+        let values = &conversion.from[row * width..][..width];
+        // SAFETY: handed on to the caller.
+        unsafe { convert_row(values, &conversion.into, row) };
+    }
+}
+
+/// One row as an operand.
+///
+/// # Safety
+/// The row is within the batch, and the caller's own.
+unsafe fn convert_row(values: &[f32], into: &Converted, row: usize) {
+    let stride = into.form.stride();
+    // SAFETY: handed on to the caller; a row has `stride` bytes.
+    let out = unsafe { std::slice::from_raw_parts_mut(into.row(row), stride) };
+    match into.form.precision {
+        Precision::F32 => unreachable!("f32 rows are multiplied as they lie"),
+        Precision::Bf16 => {
+            let out = bytemuck::cast_slice_mut::<u8, u16>(out);
+            let (numbers, padding) = out.split_at_mut(values.len());
+            for (number, value) in numbers.iter_mut().zip(values) {
+                *number = to_bf16(*value);
+            }
+            padding.fill(0);
+        }
+        Precision::I8 => {
+            let largest = values.iter().map(|value| value.abs().to_bits());
+            let (scale, factor) = i8_scale(largest.fold(0, u32::max));
+            // SAFETY: as above; there is one scale a row.
+            unsafe { *into.scale(row) = scale };
+            let (numbers, padding) = out.split_at_mut(values.len());
+            for (number, value) in numbers.iter_mut().zip(values) {
+                *number = to_i8(*value, factor) as u8;
+            }
+            padding.fill(0);
+        }
     }
 }
 
@@ -181,6 +278,10 @@ unsafe fn embed(embedded: &Embedded<'_>, rows: Range<usize>) {
         let place = embedded.positions[row] as usize * hidden;
         add(values, &tables.places[place..][..hidden]);
         normalise(values, norm);
+        if let Some(into) = &embedded.normed.into {
+            // SAFETY: handed on to the caller.
+            unsafe { convert_row(values, into, row) };
+        }
     }
 }
 
