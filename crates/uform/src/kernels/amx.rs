@@ -98,11 +98,17 @@ macro_rules! multiply {
                 concat!($instruction, " tmm2, tmm5, tmm6"),
                 concat!($instruction, " tmm3, tmm5, tmm7"),
                 "mov {lines}, {next_lines}",
+                "test {lines}, {lines}",
+                "jz 4f",
                 "3:",
                 "prefetcht1 [{next}]",
-                "add {next}, 64",
-                "dec {lines}",
+                "prefetcht1 [{next} + 64]",
+                "prefetcht1 [{next} + 128]",
+                "prefetcht1 [{next} + 192]",
+                "add {next}, 256",
+                "sub {lines}, 4",
                 "jnz 3b",
+                "4:",
                 "add {left}, 64",
                 "add {below}, 64",
                 "add {right}, 2048",
@@ -201,6 +207,44 @@ impl Tiles for AmxI8 {
         unsafe {
             self.0.shape(product.rows);
             multiply!("tdpbssd", product);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::arch::x86_64::_xgetbv;
+
+    use super::Unit;
+    use crate::hardware::CpuClass;
+
+    /// Whether tiles, or their configuration, are in use on this thread: bits 17 and 18 of XINUSE
+    /// (Intel, Software Developer's Manual, volume 1, chapter 13).
+    ///
+    /// # Safety
+    /// The CPU reads XINUSE, as every one with AMX does.
+    #[target_feature(enable = "xsave")]
+    unsafe fn in_use() -> bool {
+        // SAFETY: handed on to the caller.
+        unsafe { _xgetbv(1) & (0b11 << 17) != 0 }
+    }
+
+    #[test]
+    fn a_task_leaves_no_tiles_in_use() {
+        if let Some(missing) = CpuClass::IntelSapphire.missing() {
+            eprintln!("SKIPPED: this machine lacks {missing}");
+            return;
+        }
+        // SAFETY: the CPU has AMX, and the process may use it.
+        unsafe {
+            assert!(!in_use());
+            let mut unit = Unit { rows: 0 };
+            for rows in [1, 16, 17, 32] {
+                unit.shape(rows);
+                assert!(in_use());
+            }
+            drop(unit);
+            assert!(!in_use());
         }
     }
 }

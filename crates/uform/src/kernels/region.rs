@@ -2,8 +2,8 @@
 //!
 //! A forward pass reads every weight once a block of tokens, many megabytes in order. In pages of
 //! 4 KiB that is thousands of walks of the page table, which no cache holds: so the weights lie
-//! next to each other, and Linux is asked for pages of 2 MiB. Measured with MiniLM: dense layers a
-//! fifth faster, and a loading that faults a hundred times less. Where the system has
+//! next to each other, and Linux is asked for pages of 2 MiB. Measured with MiniLM in bf16 on AMX: the
+//! dense layers of 256 tokens are a fifth faster, those of 8 tokens a quarter. Where the system has
 //! no such pages, nothing else changes.
 
 use std::alloc::{self, Layout};

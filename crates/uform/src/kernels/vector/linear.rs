@@ -135,66 +135,70 @@ impl Place<'_> {
         }
     }
 
+    /// A vector of columns at a time, down the rows: nothing but sums and results moves.
+    ///
     /// # Safety
     /// As for [`finish`]; the columns are `WHOLE` vectors, or not.
     #[inline(always)]
     unsafe fn finish_vectors<V: Simd, S: Sums, C: Curve, const WHOLE: bool>(&self) {
         let outputs = self.layer.weight.outputs();
         let Range { start, end } = self.columns;
-        for (place, row) in self.rows.clone().enumerate() {
-            // SAFETY: a vector's elements, or what there is of them, are within `out`, and an
-            // operand's row is padded to whole vectors.
+        let mut column = start;
+        while column < end {
+            let count = if WHOLE {
+                V::LANES
+            } else {
+                V::LANES.min(end - column)
+            };
+            // SAFETY: `count` elements from `column` on are within the bias, and from each row's
+            // on within `out` and the residual, which has its shape. An operand's row is padded
+            // to whole vectors.
             unsafe {
+                let at = self.rows.start * outputs + column;
                 match &self.layer.out {
                     Out::Rows(out) => {
-                        for column in self.columns.clone().step_by(V::LANES) {
-                            let value = self.value::<V, S, C, WHOLE>(place, row, column);
-                            let out = out.at(row * outputs + column);
+                        let mut out = out.at(at);
+                        for row in self.rows.clone() {
+                            let value = self.value::<V, S, C>(row, column, count);
                             if WHOLE {
                                 value.store(out);
                             } else {
-                                store_up_to(value, out, V::LANES.min(end - column));
+                                store_up_to(value, out, count);
                             }
+                            out = out.wrapping_add(outputs);
                         }
                     }
                     Out::Operand(operand) => {
-                        let out = operand.row(row).cast::<u16>();
-                        for column in (start..end).step_by(V::LANES) {
-                            let value = self.value::<V, S, C, WHOLE>(place, row, column);
-                            value.store_bf16(out.add(column));
-                        }
-                        if end == outputs {
-                            let padding = end.next_multiple_of(V::LANES)..operand.form.stride() / 2;
-                            for column in padding.step_by(V::LANES) {
-                                V::ZERO.store_bf16(out.add(column));
-                            }
+                        let mut out = operand.row(self.rows.start).cast::<u16>().add(column);
+                        for row in self.rows.clone() {
+                            self.value::<V, S, C>(row, column, count).store_bf16(out);
+                            out = out.wrapping_add(operand.form.stride() / 2);
                         }
                     }
                 }
             }
+            column += V::LANES;
+        }
+        if end == outputs {
+            // SAFETY: handed on to the caller.
+            unsafe { self.finish_padding::<V>(column) };
         }
     }
 
-    /// A vector of results; `place` is the row's within the tile.
+    /// A vector of results, `count` of them.
     ///
     /// # Safety
     /// As for [`finish`].
     #[inline(always)]
-    unsafe fn value<V: Simd, S: Sums, C: Curve, const WHOLE: bool>(
+    unsafe fn value<V: Simd, S: Sums, C: Curve>(
         &self,
-        place: usize,
         row: usize,
         column: usize,
+        count: usize,
     ) -> V {
-        let count = if WHOLE {
-            V::LANES
-        } else {
-            V::LANES.min(self.columns.end - column)
-        };
-        let at = row * self.layer.weight.outputs() + column;
-        let within = place * self.stride + (column - self.columns.start);
-        // SAFETY: `count` elements from `column` on are within the bias, and from `at` on within
-        // the residual, which has `out`'s shape.
+        let within = (row - self.rows.start) * self.stride + (column - self.columns.start);
+        // SAFETY: `count` elements from `column` on are within the bias, and from the row's on
+        // within the residual, which has `out`'s shape.
         unsafe {
             let mut value: V = S::load(self.layer, self.tile.add(within), row, column);
             if let Some(bias) = self.layer.epilogue.bias {
@@ -202,9 +206,27 @@ impl Place<'_> {
             }
             value = C::at(value);
             if let Some(residual) = self.layer.epilogue.residual {
+                let at = row * self.layer.weight.outputs() + column;
                 value = value.add(load_up_to(residual.as_ptr().add(at), count));
             }
             value
+        }
+    }
+
+    /// Zeros from `column`, behind the last, to the end of an operand's rows.
+    ///
+    /// # Safety
+    /// As for [`finish`].
+    #[inline(always)]
+    unsafe fn finish_padding<V: Simd>(&self, column: usize) {
+        let Out::Operand(operand) = &self.layer.out else {
+            return;
+        };
+        for row in self.rows.clone() {
+            for column in (column..operand.form.stride() / 2).step_by(V::LANES) {
+                // SAFETY: an operand's row is padded to whole vectors.
+                unsafe { V::ZERO.store_bf16(operand.row(row).cast::<u16>().add(column)) };
+            }
         }
     }
 }

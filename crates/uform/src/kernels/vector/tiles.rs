@@ -36,7 +36,7 @@ pub(in crate::kernels) struct TileProduct {
     pub offsets: *const i32,
     /// `[rows][32]`: f32 sums in bf16, `i32` sums in i8. Aligned to 64 bytes.
     pub out: *mut f32,
-    /// Cache lines that will be wanted later, some a step: 1 to 32.
+    /// Cache lines that will be wanted later, some a step: a multiple of 4.
     pub next: *const u8,
     pub next_lines: usize,
 }
@@ -96,7 +96,13 @@ pub(in crate::kernels) unsafe fn piece<V: Simd, T: Tiles>(
             // The next group, or what of it there is, and what follows the layer at its end.
             let mut next = weight.tiles(group.end - 1).as_ptr().cast::<u8>();
             next = next.wrapping_add(panel_bytes);
-            let next_lines = (STEP_BYTES * TILES_COLUMNS / LINE_BYTES).div_ceil(tiles.len());
+            // One tile of rows passes each panel once, in the order of memory: the hardware
+            // sees that by itself.
+            let step_lines = STEP_BYTES * TILES_COLUMNS / LINE_BYTES;
+            let next_lines = match tiles.len() {
+                1 => 0,
+                tiles => step_lines.div_ceil(tiles).next_multiple_of(4),
+            };
             for tile in tiles.clone() {
                 let first_row = tile * TILES_ROWS;
                 let rows = first_row..(first_row + TILES_ROWS).min(layer.rows.rows());
