@@ -3,9 +3,12 @@ import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import {
+  chmodSync,
+  closeSync,
   cpSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readFileSync,
   rmSync,
   symlinkSync,
@@ -365,6 +368,22 @@ test("a signal leaves what was there, and nothing half-made", async () => {
     assert.deepEqual(readdirSync(folder), before);
     assert.equal(readFileSync(join(folder, "kept.npy"), "utf8"), "old");
   }
+});
+
+test("an output replaced a file only its owner could read by one that everybody could", () => {
+  write("secret.jsonl", "old");
+  chmodSync(join(folder, "secret.jsonl"), 0o600);
+  well(["embed", "--out", "secret.jsonl"], { input: "x" });
+  assert.equal(statSync(join(folder, "secret.jsonl")).mode & 0o777, 0o600);
+});
+
+test("a folder as standard input passed for one without lines", () => {
+  const file = openSync(folder);
+  const options = { stdio: [file, "pipe", "pipe"], env, encoding: "utf8" };
+  const { status, stdout, stderr } = spawnSync(process.execPath, [program, "embed"], options);
+  closeSync(file);
+  assert.deepEqual([status, stdout], [1, ""]);
+  assert.match(stderr, /standard input is a folder/);
 });
 
 test("an output that is a link is written where the link leads", () => {

@@ -1,4 +1,4 @@
-import { createReadStream, statSync } from "node:fs";
+import { createReadStream, fstatSync, statSync } from "node:fs";
 import { addAbortSignal, type Readable } from "node:stream";
 import { Failure } from "./failures.js";
 
@@ -35,6 +35,8 @@ export interface Batch {
 export function inputs(names: string[]): Input[] {
   return (names.length > 0 ? names : ["-"]).map((name) => {
     if (name === "-") {
+      // Reading one ends at once, without an error.
+      if (isFolder(process.stdin.fd)) throw new Failure("standard input is a folder");
       return { name: "standard input", size: undefined, open: () => process.stdin };
     }
     const found = statSync(name, { throwIfNoEntry: false });
@@ -43,6 +45,15 @@ export function inputs(names: string[]): Input[] {
     const size = found.isFile() ? found.size : undefined;
     return { name, size, open: () => createReadStream(name) };
   });
+}
+
+function isFolder(file: number): boolean {
+  try {
+    return fstatSync(file).isDirectory();
+  } catch {
+    // It is closed, which is an input without lines.
+    return false;
+  }
 }
 
 /**

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import {
   closeSync,
-  existsSync,
+  fchmodSync,
   fsyncSync,
   openSync,
   realpathSync,
@@ -128,6 +128,7 @@ const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
  * renamed when it is finished. A signal leaves nothing behind.
  */
 class NewFile implements Sink {
+  readonly #given: string;
   readonly #path: string;
   readonly #unfinished: string;
   readonly #file: number;
@@ -136,8 +137,10 @@ class NewFile implements Sink {
    * @param given - Where it will be. A link is followed, and what is there replaced.
    */
   constructor(given: string) {
-    this.#path = existsSync(given) ? realpathSync(given) : given;
-    if (existsSync(this.#path) && !statSync(this.#path).isFile()) {
+    this.#given = given;
+    const replaced = statSync(given, { throwIfNoEntry: false });
+    this.#path = replaced ? realpathSync(given) : given;
+    if (replaced && !replaced.isFile()) {
       throw new Failure(`${given}: not a regular file, so it cannot be replaced by one`);
     }
     const name = `.${basename(this.#path)}.${process.pid}.part`;
@@ -145,7 +148,9 @@ class NewFile implements Sink {
     // Before there is a file that a signal could leave behind.
     for (const signal of SIGNALS) process.once(signal, this.#end);
     try {
-      this.#file = openSync(this.#unfinished, "wx");
+      this.#file = openSync(this.#unfinished, "wx", 0o600);
+      // Who could read what is replaced can read this.
+      fchmodSync(this.#file, replaced ? replaced.mode & 0o777 : 0o666 & ~process.umask());
     } catch (error) {
       this.#forgetSignals();
       throw new Failure(`cannot write ${given}: ${(error as Error).message}`);
@@ -154,7 +159,11 @@ class NewFile implements Sink {
 
   // Waiting for a disk keeps no lane from computing, so these need not be asynchronous.
   async write(data: string | Uint8Array): Promise<void> {
-    writeFileSync(this.#file, data);
+    try {
+      writeFileSync(this.#file, data);
+    } catch (error) {
+      throw new Failure(`cannot write ${this.#given}: ${(error as Error).message}`);
+    }
   }
 
   /** Replaces the beginning of what was written. */
