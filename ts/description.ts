@@ -37,6 +37,8 @@ export interface ModelDescription {
    * fingerprints differ in rounding at most. It tells models apart, and does not resist forgery.
    */
   readonly fingerprint: string;
+  /** What was asked of the system while loading and refused, a sentence each: a memory policy. */
+  readonly refused: readonly string[];
 }
 
 /** @internal */
@@ -56,5 +58,6 @@ export function describe(found: CompiledModelDescription): ModelDescription {
     residency: "ram",
     bytes: found.bytes,
     fingerprint: found.fingerprint,
+    refused: found.refused,
   };
 }

@@ -40,6 +40,7 @@ test("a model describes itself in plain data of its own", () => {
     prompts: {},
     defaultPrompt: null,
     precision,
+    refused: [],
     residency: "ram",
   });
   // Two token types are in the files, and one is kept.

@@ -233,4 +233,5 @@ export interface CompiledModelDescription {
   readonly cpuClass: string;
   readonly bytes: number;
   readonly fingerprint: string;
+  readonly refused: readonly string[];
 }

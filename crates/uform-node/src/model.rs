@@ -108,6 +108,7 @@ pub struct ModelDescription {
     pub cpu_class: String,
     pub bytes: f64,
     pub fingerprint: String,
+    pub refused: Vec<String>,
 }
 
 /// What the model is, and how it computes.
@@ -128,6 +129,7 @@ pub fn model_describe(model: &CompiledModel) -> Result<ModelDescription> {
         cpu_class: found.cpu_class.word().to_owned(),
         bytes: found.bytes as f64,
         fingerprint: found.fingerprint.to_string(),
+        refused: found.refused,
     })
 }
 

@@ -35,6 +35,8 @@ pub struct Description {
     pub bytes: usize,
     /// Which model this is.
     pub fingerprint: Fingerprint,
+    /// What was asked of the system while loading and refused, a sentence each.
+    pub refused: Vec<String>,
 }
 
 impl Model {
@@ -55,6 +57,7 @@ impl Model {
             cpu_class: parts.class,
             bytes: self.bytes(),
             fingerprint: parts.fingerprint,
+            refused: parts.refused.clone(),
         }
     }
 }

@@ -222,12 +222,6 @@ impl Model {
         parts.bert.bytes() + parts.heads.iter().map(Head::bytes).sum::<usize>()
     }
 
-    /// What was asked of the system while loading and refused, a sentence each: a
-    /// policy for memory.
-    pub fn refused(&self) -> &[String] {
-        &self.shared.parts.refused
-    }
-
     /// Lets go of the model once its calls in flight have ended.
     pub fn free(self) {
         let mut calls = self.shared.lock();
