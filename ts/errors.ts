@@ -36,6 +36,11 @@ function codeOf(status: Status): string {
   return "UFORM" + word.replace(/[A-Z]/g, (letter) => "_" + letter).toUpperCase();
 }
 
+/** What led to a failure. As `ErrorOptions`, which programs compiled for an older language lack. */
+interface Cause {
+  cause?: unknown;
+}
+
 /** What every failure of this library throws or rejects with. Most are of a subclass. */
 export class UformError extends Error {
   /** The status as a word that does not change, such as `"UFORM_CONTENDED"`. */
@@ -48,7 +53,7 @@ export class UformError extends Error {
    * @param message - Names the thing, the value and the way out.
    * @param options - `cause`: what led to it.
    */
-  constructor(status: Status, message: string, options?: ErrorOptions) {
+  constructor(status: Status, message: string, options?: Cause) {
     super(message, options);
     this.status = status;
     this.code = codeOf(status);
@@ -57,91 +62,91 @@ export class UformError extends Error {
 
 /** An argument is of the wrong type, out of range, unknown, or does not fit another one. */
 export class InvalidArgumentError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.InvalidArgument, message, options);
   }
 }
 
 /** An immediate call found another call holding or queued on its executor. It was not run. */
 export class ContendedError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.Contended, message, options);
   }
 }
 
 /** The executor has `deferredLimit` calls outstanding. This one was not queued: try it later. */
 export class DeferredLimitError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.DeferredLimit, message, options);
   }
 }
 
 /** The request is well-formed, but this build, machine or model cannot serve it. */
 export class UnsupportedError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.Unsupported, message, options);
   }
 }
 
 /** Processes of one mesh disagree on something that must match. */
 export class ConfigMismatchError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.ConfigMismatch, message, options);
   }
 }
 
 /** A wait reached its deadline. */
 export class TimedOutError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.TimedOut, message, options);
   }
 }
 
 /** A handle was used after it was freed. */
 export class FreedError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.Freed, message, options);
   }
 }
 
 /** Memory, on the host or on a device, could not be had. */
 export class OutOfMemoryError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.OutOfMemory, message, options);
   }
 }
 
 /** A device failed. Its executor stays failed. */
 export class DeviceFaultError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.DeviceFault, message, options);
   }
 }
 
 /** A file or folder does not exist. */
 export class NotFoundError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.NotFound, message, options);
   }
 }
 
 /** A model's files contradict their format, each other, or themselves. */
 export class CorruptModelError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.CorruptModel, message, options);
   }
 }
 
 /** The operating system refused to read. */
 export class IoError extends UformError {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: Cause) {
     super(Status.Io, message, options);
   }
 }
 
 /** The class of each status that has one. Such a class is named as its status. */
 const classes: {
-  readonly [status in Status]?: new (message: string, options?: ErrorOptions) => UformError;
+  readonly [status in Status]?: new (message: string, options?: Cause) => UformError;
 } = {
   [Status.InvalidArgument]: InvalidArgumentError,
   [Status.Contended]: ContendedError,

@@ -2,7 +2,7 @@ import type { CompiledExecutor, CoreCount } from "./backend/backend.js";
 import { backend } from "./backend/native.js";
 import { deferred } from "./deferred.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
-import { constant, Handle } from "./handle.js";
+import { constant, detached, Handle } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
 import {
   address,
@@ -108,6 +108,7 @@ export class Executor extends Handle {
   /** The backend's handle, which every verb is handed. */
   declare readonly compiled: CompiledExecutor;
   #freed = false;
+  #end: Promise<void> | undefined;
 
   private constructor(caller: typeof key, compiled: CompiledExecutor) {
     super();
@@ -168,7 +169,7 @@ export class Executor extends Handle {
    * @throws {@link FreedError} after {@link free}.
    */
   describe(): ExecutorDescription {
-    const compiled = compiledExecutor(this);
+    const compiled = Executor.usable(this, "executor.describe");
     const found = translated(() => backend().executorDescribe(compiled));
     return { ...found, cpuClass: found.cpuClass as CpuClass };
   }
@@ -184,7 +185,7 @@ export class Executor extends Handle {
    */
   drain(mood: Mood = Mood.Parked): void {
     const checked = readArgument("executor.drain", "mood", mood, moods);
-    const compiled = compiledExecutor(this);
+    const compiled = Executor.usable(this, "executor.drain");
     translated(() => backend().executorDrain(compiled, checked));
   }
 
@@ -196,7 +197,7 @@ export class Executor extends Handle {
    */
   async drainAsync(mood: Mood = Mood.Parked): Promise<void> {
     const checked = readArgument("executor.drainAsync", "mood", mood, moods);
-    await drained(compiledExecutor(this), checked);
+    await drained(Executor.usable(this, "executor.drainAsync"), checked);
   }
 
   /**
@@ -206,12 +207,17 @@ export class Executor extends Handle {
    * a second `free()` does nothing.
    */
   free(): void {
+    if (!Executor.#is(this)) detached("executor.free");
     this.#freed = true;
     translated(() => backend().executorFree(this.compiled));
   }
 
   /** @internal */
-  async freeAsync(): Promise<void> {
+  freeAsync(): Promise<void> {
+    return (this.#end ??= this.#freeLater());
+  }
+
+  async #freeLater(): Promise<void> {
     if (this.#freed) return;
     // From here on nothing is accepted, so that freeing finds nothing to wait for.
     this.#freed = true;
@@ -222,13 +228,18 @@ export class Executor extends Handle {
     }
   }
 
+  static #is(executor: unknown): executor is Executor {
+    return typeof executor === "object" && executor !== null && #freed in executor;
+  }
+
   /**
-   * The handle of an executor that may be used.
+   * The handle of an executor that may be used, by the method `where` or as an option.
    *
    * @internal
    */
-  static usable(executor: Executor): CompiledExecutor {
-    if (!(#freed in executor)) {
+  static usable(executor: Executor, where?: string): CompiledExecutor {
+    if (!Executor.#is(executor)) {
+      if (where !== undefined) detached(where);
       throw new InvalidArgumentError(
         "expected an Executor made by Executor.forRam or Executor.onPool; this is not one",
       );

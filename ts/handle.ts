@@ -1,3 +1,5 @@
+import { InvalidArgumentError } from "./errors.js";
+
 /**
  * Something outside the collector's heap, which its user gives back.
  *
@@ -34,6 +36,12 @@ method(Symbol.asyncDispose, function (this: Handle) {
 function method(symbol: symbol | undefined, value: (this: Handle) => unknown): void {
   if (symbol === undefined) return;
   Object.defineProperty(Handle.prototype, symbol, { value, configurable: true, writable: true });
+}
+
+/** Refuses a method that was called without its handle; `where` is such as `"model.free"`. @internal */
+export function detached(where: string): never {
+  const [handle] = where.split(".");
+  throw new InvalidArgumentError(`${where}: called without its ${handle}; write ${where}(…)`);
 }
 
 /** A property that stays: own, so that cloning the handle meets it, and never another value. @internal */

@@ -5,7 +5,7 @@ import { describe, type ModelDescription } from "./description.js";
 import { Embeddings } from "./embeddings.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { compiledExecutor, type Executor, executorOption } from "./executor.js";
-import { constant, Handle } from "./handle.js";
+import { constant, detached, Handle } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
 import {
   abortSignal,
@@ -245,6 +245,7 @@ export class Model extends Handle {
    * `free()` does nothing.
    */
   free(): void {
+    if (Model.isFreed(this) === undefined) detached("model.free");
     this.#freed = true;
     translated(() => backend().modelFree(this.compiled));
   }
@@ -272,11 +273,7 @@ export class Model extends Handle {
 /** The handle of a model that may be used. */
 function usable(where: string, model: Model): CompiledModel {
   const freed = Model.isFreed(model);
-  if (freed === undefined) {
-    throw new InvalidArgumentError(
-      `${where}: called without its model; write model.${where.split(".")[1]}(…)`,
-    );
-  }
+  if (freed === undefined) detached(where);
   if (freed) throw new FreedError("the model was freed; load it again");
   return model.compiled;
 }

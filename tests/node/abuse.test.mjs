@@ -3,7 +3,16 @@ import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";
-import { Executor, FreedError, InvalidArgumentError, Model, Status, UformError } from "uform";
+import {
+  Executor,
+  FreedError,
+  InvalidArgumentError,
+  Model,
+  Mood,
+  Status,
+  ThreadPool,
+  UformError,
+} from "uform";
 import { endless, failure, modelPath, root, turns } from "./support.mjs";
 
 const executor = Executor.forRam({ threads: 1 });
@@ -56,6 +65,36 @@ test("a verb without its model killed the process although its caller caught", a
   await turns();
   process.off("unhandledRejection", listen);
   assert.deepEqual(unhandled, []);
+});
+
+test("a method without its executor acted on the one of calls that name none", () => {
+  const executor = Executor.forRam({ threads: 1 });
+  const pool = ThreadPool.spawn({ threads: 1 });
+  for (const [handle, kind] of [
+    [executor, "executor"],
+    [pool, "pool"],
+    [model, "model"],
+  ]) {
+    for (const name of ["describe", "drain", "free"].filter((name) => name in handle)) {
+      for (const other of [undefined, null, 1, {}, handle === pool ? model : pool]) {
+        const words = [`${kind}.${name}`, `called without its ${kind}`];
+        assert.throws(() => handle[name].call(other), failure(InvalidArgumentError, ...words));
+      }
+    }
+  }
+  assert.equal(executor.describe().mood, Mood.Parked);
+  executor.free();
+  pool.free();
+});
+
+test("a second disposal resolved before the first", async () => {
+  const runner = Executor.forRam({ threads: 1 });
+  const call = model.encodeText(["a", "b"], { executor: runner });
+  let ended = false;
+  call.then(() => (ended = true));
+  runner[Symbol.asyncDispose]();
+  await runner[Symbol.asyncDispose]();
+  assert.ok(ended);
 });
 
 test("a disposal accepted calls and blocked on them", async () => {
@@ -125,8 +164,8 @@ test("the nearest option was another word altogether", () => {
     failure(InvalidArgumentError, "encodeText takes it"),
   );
   assert.throws(
-    () => Executor.forRam({ memoryDomains: [0] }),
-    (error) => !error.message.includes("nearest") && error.message.includes("memoryDomains"),
+    () => Executor.forRam({ affinity: [0] }),
+    (error) => !error.message.includes("nearest") && error.message.includes("affinity"),
   );
 });
 
