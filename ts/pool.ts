@@ -1,7 +1,7 @@
 import type { CompiledPool } from "./backend/backend.js";
 import { backend } from "./backend/native.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
-import { constant, Handle } from "./handle.js";
+import { constant, detached, Handle } from "./handle.js";
 import { count, ids, readOptions, text } from "./options.js";
 
 /** What a {@link ThreadPool} is made of. */
@@ -29,11 +29,11 @@ const key = Symbol("pool");
  * A ForkUnion 3 pool, for packages of one process to share by its address: of this package,
  * {@link Executor.onPool} borrows it.
  *
- * ForkUnion's threads spin for as long as the pool lives, whether or not there is work: a pool of
- * two keeps two cores busy. Sharing one is for programs whose packages are busy in turns;
+ * The pool is inclusive: who gives it work is one of its threads meanwhile. The others spin for as
+ * long as the pool lives, whether or not there is work: a pool of four keeps three cores busy. With
+ * more threads than cores, spinning takes the time of computing, and a call takes a hundred times
+ * as long. Sharing a pool is for programs whose packages are busy in turns;
  * {@link Executor.forRam} parks its threads.
- *
- * The pool is exclusive: who gives it work waits, its threads compute.
  */
 export class ThreadPool extends Handle {
   /** The backend's handle. @internal */
@@ -68,7 +68,7 @@ export class ThreadPool extends Handle {
    * @throws {@link FreedError} after {@link free}.
    */
   get address(): bigint {
-    return backend().poolAddress(this.#usable());
+    return backend().poolAddress(usable(this, "pool.address"));
   }
 
   /**
@@ -77,7 +77,7 @@ export class ThreadPool extends Handle {
    * @throws {@link FreedError} after {@link free}.
    */
   get threads(): number {
-    return backend().poolThreads(this.#usable());
+    return backend().poolThreads(usable(this, "pool.threads"));
   }
 
   /**
@@ -88,6 +88,7 @@ export class ThreadPool extends Handle {
    * @throws {@link InvalidArgumentError} while an executor borrows it, which is to be freed first.
    */
   free(): void {
+    if (ThreadPool.isFreed(this) === undefined) detached("pool.free");
     translated(() => backend().poolFree(this.compiled));
     this.#freed = true;
   }
@@ -97,8 +98,20 @@ export class ThreadPool extends Handle {
     this.free();
   }
 
-  #usable(): CompiledPool {
-    if (this.#freed) throw new FreedError("the pool was freed; spawn a new one");
-    return this.compiled;
+  /**
+   * Whether a pool was freed; `undefined` for what is not a pool.
+   *
+   * @internal
+   */
+  static isFreed(pool: ThreadPool): boolean | undefined {
+    return typeof pool === "object" && pool !== null && #freed in pool ? pool.#freed : undefined;
   }
+}
+
+/** The handle of a pool that may be used. */
+function usable(pool: ThreadPool, where: string): CompiledPool {
+  const freed = ThreadPool.isFreed(pool);
+  if (freed === undefined) detached(where);
+  if (freed) throw new FreedError("the pool was freed; spawn a new one");
+  return pool.compiled;
 }

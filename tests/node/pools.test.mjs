@@ -75,6 +75,30 @@ test("vectors are those of our own threads, bit for bit", async () => {
   }
 });
 
+test("a pool and its executor, both forgotten, kept their cores busy", async () => {
+  const name = "forgotten-pair";
+  for (const use of [() => {}, (executor) => model.encodeTextSync("x", { executor })]) {
+    use(Executor.onPool(ThreadPool.spawn({ threads: 2, name }).address));
+  }
+  for (let round = 0; threadsNamed(name) > 0; round++) {
+    assert.ok(round < 500, "threads of pools nobody has are left");
+    collectGarbage();
+    await turns();
+  }
+});
+
+test("a pool larger than the machine is remarked on", async () => {
+  const { usable } = Executor.forRam({ threads: 1 }).describe().counted;
+  await withPool({ threads: usable + 1 }, 1, (_, executor) => {
+    const { kind, remarks } = executor.describe();
+    assert.equal(kind, "pool");
+    assert.match(remarks.join("\n"), new RegExp(`keeps ${usable + 1} threads busy`));
+  });
+  await withPool({ threads: 1 }, 1, (_, executor) => {
+    assert.equal(executor.describe().remarks.length, 1);
+  });
+});
+
 test("two executors on one pool interleave a thousand calls", async () => {
   const words = Array.from({ length: 10 }, (_, index) => `number ${index}`);
   const wanted = words.map((text) => model.encodeTextSync(text).data);
@@ -140,7 +164,7 @@ test("a pool whose worker has ended lives until its last borrower is freed", asy
   const code = `
     const { ThreadPool } = require("uform");
     const { parentPort } = require("node:worker_threads");
-    const pool = ThreadPool.spawn({ threads: 1, name: "of-a-worker" });
+    const pool = ThreadPool.spawn({ threads: 2, name: "of-a-worker" });
     parentPort.postMessage(pool.address);
     setInterval(() => {}, 1000);
   `;
@@ -180,7 +204,7 @@ test("an immediate call on a pool that another executor uses is contended", asyn
 });
 
 test("a pool is not freed under an executor, and is freed once", async () => {
-  const pool = ThreadPool.spawn({ threads: 1, name: "freed" });
+  const pool = ThreadPool.spawn({ threads: 2, name: "freed" });
   const executor = Executor.onPool(pool.address);
   assert.throws(() => pool.free(), failure(InvalidArgumentError, "1 executors", "free them first"));
   await assert.rejects(pool[Symbol.asyncDispose](), failure(InvalidArgumentError, "1 executors"));
@@ -208,7 +232,7 @@ test("what is forgotten is released, a pool after its executors", async () => {
   (() => ThreadPool.spawn({ threads: 1, name: "forgotten" }))();
   await until(() => threadsNamed("forgotten") === 0);
 
-  const borrow = () => Executor.onPool(ThreadPool.spawn({ threads: 1, name: "lent" }).address);
+  const borrow = () => Executor.onPool(ThreadPool.spawn({ threads: 2, name: "lent" }).address);
   const kept = borrow();
   for (let round = 0; round < 5; round++) {
     await turns();

@@ -88,6 +88,8 @@ impl Environment {
     pub fn retire(&self, executor: &Executor) {
         if !self.closed.get() {
             executor.retire();
+            // One that never had a thread has nobody else to give back what it borrows.
+            self.forget_finished();
         }
     }
 
@@ -95,6 +97,7 @@ impl Environment {
     pub fn retire_pool(&self, pool: &ThreadPool) {
         if !self.closed.get() {
             pool.retire();
+            self.forget_finished();
         }
     }
 

@@ -146,8 +146,13 @@ fn pool_near() -> (ThreadPool, Executor) {
         ..ThreadPoolOptions::default()
     };
     let pool = ThreadPool::spawn(&options).unwrap();
+    // The executor's own thread is one of the pool's while it leads a call.
+    let options = PoolOptions {
+        memory_domains: vec![domain()],
+        ..PoolOptions::default()
+    };
     // SAFETY: the caller frees the executor before the pool.
-    let executor = unsafe { Executor::on_pool(pool.address(), &PoolOptions::default()) };
+    let executor = unsafe { Executor::on_pool(pool.address(), &options) };
     (pool, executor.unwrap())
 }
 
@@ -302,7 +307,7 @@ fn a_placed_model_computes_the_same_and_its_loader_is_left_as_it_was() {
         let found = model
             .encode_text(executor, &texts, &EncodeOptions::default())
             .unwrap();
-        (found.data, model.refused().to_vec())
+        (found.data, model.describe().refused)
     };
     let placed = ModelOptions {
         memory_domains: Topology::here().allowed_domains().collect(),
@@ -396,8 +401,10 @@ fn a_sandbox_that_refuses_is_reported_and_harms_nothing() {
     assert_eq!(seats_of(&executor).len(), 3);
     let folder = tiny_model();
     let model = Model::load_ram(folder.path(), &ModelOptions::default(), &executor).unwrap();
-    assert_eq!(model.refused().len(), 1, "{:?}", model.refused());
+    let refused = model.describe().refused;
+    assert_eq!(refused.len(), 1, "{refused:?}");
     let (pool, executor) = pool_near();
+    seats_of(&executor);
     assert_eq!(executor.describe().refused, told.refused);
     executor.free();
     pool.free().unwrap();

@@ -60,13 +60,20 @@ fn number<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::Ok, S::Error
     serializer.serialize_f64(*bytes as f64)
 }
 
-/// What there is to say about so many threads at a place.
+/// What there is to say about so many threads, busy in a call, at a place.
 pub(super) fn remarks(kind: ExecutorKind, threads: usize, place: &Place) -> Vec<String> {
     if kind == ExecutorKind::Pool {
         let whose = "the threads that compute are a pool's, and run where its owner put them: cores \
                      and memory domains are those of the executor's own thread and of the weights \
                      it loads";
-        return vec![whose.to_owned()];
+        let at_once = place.usable.count();
+        let crowded = (threads > at_once).then(|| {
+            format!(
+                "a call keeps {threads} threads busy, and {at_once} can run at once: those that wait \
+                 spin, and take the time of those that compute; spawn a smaller pool"
+            )
+        });
+        return [whose.to_owned()].into_iter().chain(crowded).collect();
     }
     let far = place.compute_domains.iter().filter(|domain| domain.far);
     let mut remarks: Vec<_> = far

@@ -41,7 +41,6 @@ unsafe extern "C" {
 }
 
 const INCLUSIVE: c_int = 0;
-const EXCLUSIVE: c_int = 1;
 
 /// The capabilities that name a way to wait (`pause`, `tpause`, `yield`, `wfet`, `wrs`) or to hand
 /// over a cache line (`cldemote`, `dc cvac`, `zicbom`). A spawned pool has no others.
@@ -159,15 +158,16 @@ impl Handle {
 pub(super) struct Spawned(Handle);
 
 impl Spawned {
-    /// Spawns an exclusive pool of so many threads. They inherit the calling thread's
-    /// affinity, name and signal mask, and keep them. `None` when the system refuses.
+    /// Spawns an inclusive pool of so many threads, one of which is whoever gives it work. The others
+    /// inherit the calling thread's affinity, memory policy, name and signal mask, and keep
+    /// them. `None` when the system refuses.
     pub(super) fn new(name: &CStr, threads: usize) -> Option<Spawned> {
         let topology = Topology::read()?;
         // SAFETY: the name is copied.
         let pool = unsafe { fu_pool_new(name.as_ptr(), !PLACE_MEMORY_ON_DOMAIN) };
         let spawned = Spawned(Handle(NonNull::new(pool)?));
         // SAFETY: both were made above; the topology is read during the call alone.
-        let up = unsafe { fu_pool_spawn(topology.0.as_ptr(), pool, threads, EXCLUSIVE) };
+        let up = unsafe { fu_pool_spawn(topology.0.as_ptr(), pool, threads, INCLUSIVE) };
         (up != 0).then_some(spawned)
     }
 

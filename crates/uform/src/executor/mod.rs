@@ -388,6 +388,12 @@ impl Executor {
             asked => asked.to_vec(),
         };
         let class = core.cpu_class.unwrap_or_else(CpuClass::native);
+        let mut refused = core.threads.refused();
+        for sentence in lock(&core.refused).iter() {
+            if !refused.contains(sentence) {
+                refused.push(sentence.clone());
+            }
+        }
         Description {
             kind: core.kind,
             threads: core.lanes,
@@ -399,8 +405,8 @@ impl Executor {
             outstanding: self.outstanding(),
             deferred_limit: core.deferred_limit,
             scratch_bytes: self.scratch_bytes(),
-            remarks: description::remarks(core.kind, core.lanes, &core.place),
-            refused: [core.threads.refused(), lock(&core.refused).clone()].concat(),
+            remarks: description::remarks(core.kind, core.threads.busy(), &core.place),
+            refused,
         }
     }
 

@@ -24,8 +24,8 @@ const LONGEST_NAME: usize = 15;
 /// A live ForkUnion pool, to be borrowed by its address: by executors
 /// ([`Executor::on_pool`](super::Executor::on_pool)), and by others. Clones are the same pool.
 ///
-/// It is an exclusive pool: who gives it work waits, its threads compute. They spin for as long as
-/// it lives, whether or not there is work: that is how ForkUnion waits, and what
+/// It is an inclusive pool: who gives it work is one of its threads meanwhile. The others spin for
+/// as long as it lives, whether or not there is work: that is how ForkUnion waits, and what
 /// sharing one pool spares. They stay on the cores of the memory domains asked for, and prefer their
 /// memory; of none in particular, if none was. What the system refuses of it, an executor that borrows
 /// the pool tells.

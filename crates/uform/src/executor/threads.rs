@@ -83,15 +83,21 @@ impl Threads {
         }
     }
 
+    /// How many threads a call keeps busy.
+    pub(super) fn busy(&self) -> usize {
+        self.pool.as_ref().map_or(self.team.lanes(), Borrowed::busy)
+    }
+
     /// Sees whether each thread of a call can have a core of its own.
     fn find_room(&self, place: &Place) {
-        let (busy, at_once) = match &self.pool {
-            Some(pool) => (pool.busy(), place.usable.count()),
-            None => (self.team.lanes(), place.parallelism()),
+        let at_once = match &self.pool {
+            Some(_) => place.usable.count(),
+            None => place.parallelism(),
         };
         // One lane is led beside a caller that has a thread of its own.
         // A model checker has no cores, and no time to spin in.
-        self.pace.set_roomy(!cfg!(loom) && at_once >= busy.max(2));
+        self.pace
+            .set_roomy(!cfg!(loom) && at_once >= self.busy().max(2));
     }
 
     /// Spawns all threads and returns when each of them runs.

@@ -48,6 +48,11 @@ impl Threads {
         Ok(Turn)
     }
 
+    /// The caller's.
+    pub(super) fn busy(&self) -> usize {
+        1
+    }
+
     /// Nothing was asked of the system.
     pub(super) fn refused(&self) -> Vec<String> {
         Vec::new()
