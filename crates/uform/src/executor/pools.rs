@@ -135,8 +135,8 @@ impl Pool {
             let mut state = lock(&self.state);
             if state.borrowers > 0 {
                 return Err(Error::invalid(format!(
-                    "the ThreadPool is borrowed by {} executors that were not freed: free \
-                     them first, since a pool must outlive its executors",
+                    "the ThreadPool is borrowed by executors that were not freed ({}): free them \
+                     first, since a pool must outlive its executors",
                     state.borrowers
                 )));
             }
