@@ -66,7 +66,7 @@ function whyNot(platform: string, names: string[], reason: unknown): string {
       `when optional dependencies are omitted or the lock file is another platform's. ${wayOut}`
     );
   }
-  const message = reason instanceof Error ? reason.message : String(reason);
+  const message = (reason instanceof Error ? reason.message : String(reason)).replace(/\.$/, "");
   return (
     `uform's native addon (${names.join(", ")}) does not load on ${here}: ${message}. ` +
     `Reinstall it with \`${install}\`. ${wayOut}`
