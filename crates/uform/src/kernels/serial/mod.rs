@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+mod attention_bf16;
 mod tiles;
 
 use super::attention::{Attention, Piece};
@@ -44,6 +45,8 @@ pub(super) static BF16: Kernels = Kernels {
     precision: Precision::Bf16,
     panel_columns: TILES_COLUMNS,
     linear: tiles::linear_bf16,
+    attention: attention_bf16::attention_bf16,
+    attention_scratch: attention_bf16::scratch,
     ..TABLE
 };
 pub(super) static I8: Kernels = Kernels {
