@@ -128,6 +128,15 @@ impl Simd for V8 {
         }
     }
     #[inline(always)]
+    unsafe fn join(even: *const u16, odd: *const u16) -> Self {
+        unsafe {
+            let even = _mm256_cvtepu16_epi32(_mm_loadu_si128(even.cast()));
+            let odd = _mm256_cvtepu16_epi32(_mm_loadu_si128(odd.cast()));
+            let words = _mm256_or_si256(even, _mm256_slli_epi32::<16>(odd));
+            V8(_mm256_castsi256_ps(words))
+        }
+    }
+    #[inline(always)]
     unsafe fn store_bf16(self, to: *mut u16) {
         unsafe {
             let bits = _mm256_castps_si256(self.0);

@@ -1,7 +1,8 @@
 //! The number formats dense layers multiply in, and how each rounds.
 //!
-//! Only the products of the encoder's dense layers are in the precision. What is between
-//! them (the residual stream, norms, softmax, activations) is f32 in all three.
+//! The products of the encoder's dense layers are in the precision, and in bf16 those of
+//! attention. What is between them (the residual stream, norms, softmax, activations) is f32 in all
+//! three.
 //!
 //! # `bf16`
 //!
@@ -12,7 +13,14 @@
 //! 1, 3, 5 … as well, each product exact and each addition rounded to nearest even in f32; then
 //! `sum += even + odd`. That is what the instruction TDPBF16PS does (Intel, Software Developer's
 //! Manual, volume 2), which a test holds against this text. A class without it computes the
-//! same bits.
+//! same bits. GELU is the exact form's to 4e-5 there, a fiftieth of what the rounding takes.
+//!
+//! Attention's two products are such sums as well. Queries, keys and values are rounded as they leave
+//! their dense layer, bias included. A score is the sum over a head's columns, and stays f32; of a
+//! query's scores s, the weights are e^((s − the largest)/√(head size)), added up in f32 and then
+//! rounded to bfloat16 each. The context is the sum over the text's keys of weights and values,
+//! times the reciprocal of the weights' sum before rounding; it is rounded once, as the next layer's
+//! row. Inputs of a step are a text's own keys, counted from its first.
 //!
 //! # `i8`
 //!

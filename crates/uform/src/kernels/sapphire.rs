@@ -1,9 +1,10 @@
-//! `intel-sapphire`: dense layers of bf16 and i8 in AMX's matrix units, and operands in bf16 by
-//! AVX-512 BF16; all else as on `intel-skylake`.
+//! `intel-sapphire`: dense layers of bf16 and i8 and bf16's attention in AMX's matrix units, and
+//! operands in bf16 by AVX-512 BF16; all else as on `intel-skylake`.
 
 use std::ops::Range;
 
 use super::amx::{AmxBf16, AmxI8};
+use super::attention::{Attention, Piece};
 use super::linear::Linear;
 use super::operand::Conversion;
 use super::rows::{Embedded, Normed};
@@ -18,6 +19,7 @@ pub(super) static BF16: Kernels = Kernels {
     class: CpuClass::IntelSapphire,
     runs_here: || CpuClass::IntelSapphire.missing().is_none(),
     linear: linear_bf16,
+    attention: attention_bf16,
     layer_norm,
     embed,
     convert,
@@ -69,4 +71,12 @@ unsafe fn embed(embedded: &Embedded<'_>, rows: Range<usize>) {
 unsafe fn convert(conversion: &Conversion<'_>, rows: Range<usize>) {
     // SAFETY: handed on to the caller.
     unsafe { vector::convert::convert::<Lanes>(conversion, rows) }
+}
+
+/// # Safety
+/// As stated at [`Kernels`].
+#[target_feature(enable = "avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+unsafe fn attention_bf16(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
+    // SAFETY: handed on to the caller.
+    unsafe { vector::attention_bf16::piece::<Lanes, AmxBf16>(job, piece, scratch) }
 }

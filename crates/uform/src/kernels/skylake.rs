@@ -125,6 +125,15 @@ impl<const BF16: bool> Simd for V16<BF16> {
         }
     }
     #[inline(always)]
+    unsafe fn join(even: *const u16, odd: *const u16) -> Self {
+        unsafe {
+            let even = _mm512_cvtepu16_epi32(_mm256_loadu_si256(even.cast()));
+            let odd = _mm512_cvtepu16_epi32(_mm256_loadu_si256(odd.cast()));
+            let words = _mm512_or_si512(even, _mm512_slli_epi32::<16>(odd));
+            V16(_mm512_castsi512_ps(words))
+        }
+    }
+    #[inline(always)]
     unsafe fn store_bf16(self, to: *mut u16) {
         unsafe {
             let magnitude = _mm512_abs_ps(self.0);

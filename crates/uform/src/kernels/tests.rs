@@ -145,11 +145,6 @@ fn a_class_without_code_for_a_precision_falls_to_the_nearest_with() {
     }
 }
 
-/// The kernels of every class here that compute in f32.
-fn here_in_f32() -> impl Iterator<Item = &'static Kernels> {
-    Kernels::here().filter(|kernels| kernels.precision() == Precision::F32)
-}
-
 fn name(kernels: &Kernels) -> String {
     format!("{:?} {}", kernels.class(), kernels.precision().word())
 }
@@ -281,7 +276,12 @@ fn linear_is_right_and_does_not_depend_on_the_batch() {
                         curve(activation, sum) + f64::from(residual[at])
                     })
                     .collect();
-                assert_close(&whole, &truth, 5e-7 * (inputs as f64).sqrt(), &what);
+                let curve_off = match (activation, precision) {
+                    (Activation::Gelu, Precision::Bf16) => 4.6e-5,
+                    _ => 0.0,
+                };
+                let tolerance = 5e-7 * (inputs as f64).sqrt() + curve_off;
+                assert_close(&whole, &truth, tolerance, &what);
                 for row in 0..most {
                     let alone = run(&Solo, row, row + 1, activation);
                     assert_same_bits(&alone, &whole[row * outputs..][..outputs], &what);
@@ -498,7 +498,10 @@ fn curves_keep_their_stated_errors() {
         -1e30, -1e4, -100.0, -90.0, -50.0, 50.0, 90.0, 100.0, 1e4, 1e30,
     ];
     let x: Vec<f32> = dense.chain(small).chain(large).collect();
-    for kernels in here_in_f32() {
+    for kernels in Kernels::here() {
+        if kernels.precision() == Precision::I8 {
+            continue;
+        }
         // Multiply and add round apart.
         let apart = if kernels.class() == CpuClass::Serial {
             2.0
@@ -507,12 +510,24 @@ fn curves_keep_their_stated_errors() {
         };
         for activation in ACTIVATIONS {
             let found = apply(kernels, activation, &x);
+            // What the precision makes of x, the weight being 1.
+            let x = match kernels.precision() {
+                Precision::Bf16 => rounded_to_bf16(&x),
+                Precision::F32 | Precision::I8 => x.clone(),
+            };
             for (x, found) in x.iter().zip(found) {
                 let truth = curve(activation, f64::from(*x));
                 let off = (f64::from(found) - truth).abs();
                 let size = truth.abs();
                 let allowed = match activation {
                     Activation::Identity | Activation::Relu => 0.0,
+                    Activation::Gelu if kernels.precision() == Precision::Bf16 => {
+                        if *x > 0.0 {
+                            4e-5 * size
+                        } else {
+                            4.6e-5
+                        }
+                    }
                     Activation::Gelu if *x > 0.0 => apart * 3e-7 * size,
                     Activation::Gelu => apart * 4e-7,
                     // z is rounded before it is an exponent, which costs its size times 1e-7.
@@ -531,6 +546,11 @@ fn curves_keep_their_stated_errors() {
     }
 }
 
+fn rounded_to_bf16(values: &[f32]) -> Vec<f32> {
+    let widened = |value: &f32| f32::from_bits(u32::from(precision::to_bf16(*value)) << 16);
+    values.iter().map(widened).collect()
+}
+
 #[test]
 fn a_nan_is_not_hidden() {
     for kernels in Kernels::here() {
@@ -546,9 +566,7 @@ fn a_nan_is_not_hidden() {
         }
         let mut qkv = numbers(3 * 3 * 32, 1);
         qkv[40] = f32::NAN;
-        let mut scratch = vec![0.0; kernels.attention_scratch(1, 3, 32)];
-        let mut out = vec![0.0; 3 * 32];
-        kernels.attention(&Solo, &qkv, &[3], 1, &mut scratch, &mut out);
+        let out = attention(kernels, &Solo, &qkv, &[3], (1, 32));
         assert!(out.iter().all(|value| value.is_nan()));
     }
 }
@@ -686,12 +704,48 @@ fn an_id_beyond_the_table_is_caught() {
     );
 }
 
+/// Attention over f32 rows, its context as f32: in bf16 from operand to operand, whose
+/// padding must be zero.
+fn attention(
+    kernels: &Kernels,
+    team: &dyn ForkJoin,
+    qkv: &[f32],
+    lengths: &[usize],
+    (heads, head_size): (usize, usize),
+) -> Vec<f32> {
+    let hidden = heads * head_size;
+    let count = qkv.len() / (3 * hidden);
+    let longest = lengths.iter().copied().max().unwrap();
+    // NaN shows what is read before it was written.
+    let mut scratch = vec![f32::NAN; kernels.attention_scratch(team.lanes(), longest, head_size)];
+    if kernels.precision() != Precision::Bf16 {
+        let mut out = vec![f32::NAN; count * hidden];
+        kernels.attention(team, qkv, lengths, heads, &mut scratch, &mut out);
+        return out;
+    }
+    let mut from = vec![f32::NAN; kernels.operand_size(count, 3 * hidden)];
+    let mut space = vec![f32::NAN; kernels.operand_size(count, hidden)];
+    let qkv = kernels.convert(&Solo, qkv, 3 * hidden, &mut from);
+    let out = kernels.attention_onward(team, qkv, lengths, heads, &mut scratch, &mut space);
+    let mut context = Vec::new();
+    for row in 0..count {
+        let numbers: &[u16] = bytemuck::cast_slice(out.groups(row));
+        let numbers = numbers
+            .iter()
+            .map(|bits| half::bf16::from_bits(*bits).to_f32());
+        let numbers: Vec<f32> = numbers.collect();
+        assert!(numbers[hidden..].iter().all(|number| *number == 0.0));
+        context.extend_from_slice(&numbers[..hidden]);
+    }
+    context
+}
+
 #[test]
 fn attention_is_right_and_does_not_depend_on_the_batch() {
     let ragged: Vec<usize> = vec![1, 2, 0, 70, 16, 3, 33, 17, 8, 48, 64, 5, 9, 130];
-    for kernels in here_in_f32() {
-        for (heads, head_size) in [(12, 26), (3, 32), (2, 64), (1, 1), (1, 100)] {
-            let what = format!("{:?} {heads} heads of {head_size}", kernels.class());
+    for kernels in Kernels::here() {
+        for (heads, head_size) in [(12, 26), (3, 32), (2, 64), (1, 1), (3, 5), (1, 100)] {
+            let what = format!("{} {heads} heads of {head_size}", name(kernels));
             let hidden = heads * head_size;
             let tokens: usize = ragged.iter().sum();
             let qkv: Vec<_> = numbers(tokens * 3 * hidden, 7)
@@ -699,13 +753,13 @@ fn attention_is_right_and_does_not_depend_on_the_batch() {
                 .map(|x| 2.0 * x)
                 .collect();
             let run = |team: &dyn ForkJoin, qkv: &[f32], lengths: &[usize]| {
-                let longest = lengths.iter().copied().max().unwrap();
-                // NaN shows what is read before it was written.
-                let mut scratch =
-                    vec![f32::NAN; kernels.attention_scratch(team.lanes(), longest, head_size)];
-                let mut out = vec![f32::NAN; qkv.len() / 3];
-                kernels.attention(team, qkv, lengths, heads, &mut scratch, &mut out);
-                out
+                attention(kernels, team, qkv, lengths, (heads, head_size))
+            };
+            // In bf16 a weight is off by 2⁻⁹ of itself at most, and the context once more;
+            // values are below 2.
+            let (precision, tolerance) = match kernels.precision() {
+                Precision::Bf16 => (Precision::Bf16, 2.0 * 2.0 / 512.0),
+                Precision::F32 | Precision::I8 => (Precision::F32, 1e-5),
             };
             let whole = run(&Solo, &qkv, &ragged);
             let mut first = 0;
@@ -715,7 +769,9 @@ fn attention_is_right_and_does_not_depend_on_the_batch() {
                 let alone = run(&Solo, text, &[length]);
                 assert_same_bits(&alone, found, &what);
                 assert_same_bits(&run(&Threads(7), text, &[length]), found, &what);
-                assert_close(found, &attention_f64(text, length, heads), 1e-5, &what);
+                let text = rounded(precision, text, 3 * hidden);
+                let truth = attention_f64(&text, length, heads);
+                assert_close(found, &truth, tolerance, &what);
                 first += length;
             }
             for lanes in [2, 3] {
@@ -727,17 +783,14 @@ fn attention_is_right_and_does_not_depend_on_the_batch() {
 
 #[test]
 fn attention_over_many_short_texts_is_each_texts_own() {
-    for kernels in here_in_f32() {
+    for kernels in Kernels::here() {
         let (heads, head_size) = (2, 8);
         let hidden = heads * head_size;
         let lengths: Vec<_> = (0..600).map(|text| text % 7).collect();
         let tokens: usize = lengths.iter().sum();
         let qkv = numbers(tokens * 3 * hidden, 1);
         let run = |team: &dyn ForkJoin, qkv: &[f32], lengths: &[usize]| {
-            let mut scratch = vec![0.0; kernels.attention_scratch(team.lanes(), 6, head_size)];
-            let mut out = vec![f32::NAN; qkv.len() / 3];
-            kernels.attention(team, qkv, lengths, heads, &mut scratch, &mut out);
-            out
+            attention(kernels, team, qkv, lengths, (heads, head_size))
         };
         let whole = run(&Solo, &qkv, &lengths);
         let mut rest = qkv.as_slice();
@@ -754,13 +807,30 @@ fn attention_over_many_short_texts_is_each_texts_own() {
     }
 }
 
+/// What differs between classes in bf16 is the softmax: its curve and the order of its sum.
+#[test]
+fn attention_in_bf16_is_every_classs() {
+    let serial = Kernels::of(CpuClass::Serial, Precision::Bf16);
+    for kernels in Kernels::here().filter(|one| one.precision() == Precision::Bf16) {
+        for (heads, head_size, length) in [(12, 32, 16), (2, 64, 130), (3, 26, 70)] {
+            let qkv = numbers(length * 3 * heads * head_size, 5);
+            let run = |kernels| attention(kernels, &Solo, &qkv, &[length], (heads, head_size));
+            let found = run(kernels);
+            if kernels.class() == CpuClass::IntelSapphire {
+                let plain = Kernels::of(CpuClass::IntelSkylake, Precision::Bf16);
+                assert_same_bits(&found, &run(plain), "tiles and vectors of one width");
+            }
+            let expected: Vec<_> = run(serial).into_iter().map(f64::from).collect();
+            assert_close(&found, &expected, 1.0 / 256.0, &name(kernels));
+        }
+    }
+}
+
 /// Attention over one text.
-fn attention_f64(qkv: &[f32], length: usize, heads: usize) -> Vec<f64> {
+fn attention_f64(qkv: &[f64], length: usize, heads: usize) -> Vec<f64> {
     let hidden = qkv.len() / 3 / length.max(1);
     let head_size = hidden / heads;
-    let at = |token: usize, part: usize, column: usize| {
-        f64::from(qkv[(3 * token + part) * hidden + column])
-    };
+    let at = |token: usize, part: usize, column: usize| qkv[(3 * token + part) * hidden + column];
     let mut out = Vec::new();
     for query in 0..length {
         for head in 0..heads {
@@ -789,7 +859,7 @@ fn attention_f64(qkv: &[f32], length: usize, heads: usize) -> Vec<f64> {
 
 #[test]
 fn scores_far_apart_stay_finite() {
-    for kernels in here_in_f32() {
+    for kernels in Kernels::here() {
         let head_size = 16;
         let mut qkv = vec![0.0; 20 * 3 * head_size];
         for (token, row) in qkv.chunks_mut(3 * head_size).enumerate() {
@@ -797,9 +867,7 @@ fn scores_far_apart_stay_finite() {
             row[head_size..2 * head_size].fill(token as f32 - 10.0);
             row[2 * head_size..].fill(token as f32);
         }
-        let mut scratch = vec![0.0; kernels.attention_scratch(1, 20, head_size)];
-        let mut out = vec![f32::NAN; 20 * head_size];
-        kernels.attention(&Solo, &qkv, &[20], 1, &mut scratch, &mut out);
+        let out = attention(kernels, &Solo, &qkv, &[20], (1, head_size));
         assert_close(
             &out,
             &vec![19.0; out.len()],
@@ -814,8 +882,14 @@ fn nothing_in_nothing_out() {
     for kernels in Kernels::here() {
         let packed = kernels.pack(&Solo, &[&[1.0; 6]], 3).unwrap();
         linear(kernels, &Solo, &[], &packed, Epilogue::default(), &mut []);
-        kernels.attention(&Solo, &[], &[0, 0], 4, &mut [], &mut []);
-        kernels.attention(&Solo, &[], &[], 4, &mut [], &mut []);
+        for lengths in [&[0, 0][..], &[]] {
+            if kernels.precision() == Precision::Bf16 {
+                let qkv = kernels.operand(&[], &[], 0, 12);
+                kernels.attention_onward(&Solo, qkv, lengths, 4, &mut [], &mut []);
+            } else {
+                kernels.attention(&Solo, &[], lengths, 4, &mut [], &mut []);
+            }
+        }
         let one = [1.0];
         let norm = Norm {
             gain: &one,

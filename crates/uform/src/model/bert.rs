@@ -16,7 +16,7 @@ use super::dense::Dense;
 use super::weights::{Values, Weights};
 use crate::Result;
 use crate::executor::Arena;
-use crate::kernels::{Activation, Embedding, ForkJoin, Kernels, Norm, Region};
+use crate::kernels::{Activation, Embedding, ForkJoin, Kernels, Norm, Precision, Region};
 
 /// The weights of a BERT encoder, packed for one class.
 pub(super) struct Bert {
@@ -106,7 +106,8 @@ impl Bert {
         let [states, attended, wide, operand, scratch, spare] = arena.carve([
             tokens * hidden,
             tokens * hidden,
-            (onward + kernels.operand_size(tokens, inner)).max(4 * tokens * hidden),
+            (onward + kernels.operand_size(tokens, inner))
+                .max(attended_size(kernels, tokens, hidden)),
             kernels.operand_size(tokens, hidden),
             kernels.attention_scratch(team.lanes(), longest, hidden / self.config.heads),
             spare,
@@ -139,6 +140,14 @@ struct Step<'a> {
     wide: &'a mut [f32],
     operand: &'a mut [f32],
     scratch: &'a mut [f32],
+}
+
+/// How many `f32` Q, K, V and the context take: in bf16 the context is the next layer's operand.
+fn attended_size(kernels: &Kernels, tokens: usize, hidden: usize) -> usize {
+    match kernels.precision() {
+        Precision::Bf16 => kernels.operand_size(tokens, 3 * hidden),
+        Precision::F32 | Precision::I8 => 4 * tokens * hidden,
+    }
 }
 
 impl Step<'_> {
@@ -174,30 +183,49 @@ impl Step<'_> {
             ..
         } = self.bert.config;
         let kernels = self.bert.kernels;
-        let (query_key_value, rest) = self.wide.split_at_mut(3 * states.len());
-        let context = &mut rest[..states.len()];
         let input = kernels.operand(states, self.operand, states.len() / hidden, hidden);
-        layer.query_key_value.apply(
-            kernels,
-            self.team,
-            input,
-            Activation::Identity,
-            None,
-            query_key_value,
-        );
-        kernels.attention(
-            self.team,
-            query_key_value,
-            self.lengths,
-            heads,
-            self.scratch,
-            context,
-        );
-        let input = kernels.convert(self.team, context, hidden, self.operand);
+        let context = if kernels.precision() == Precision::Bf16 {
+            let projected = layer.query_key_value.apply_onward(
+                kernels,
+                self.team,
+                input,
+                Activation::Identity,
+                &mut [],
+                self.wide,
+            );
+            kernels.attention_onward(
+                self.team,
+                projected,
+                self.lengths,
+                heads,
+                self.scratch,
+                self.operand,
+            )
+        } else {
+            let (query_key_value, rest) = self.wide.split_at_mut(3 * states.len());
+            let context = &mut rest[..states.len()];
+            layer.query_key_value.apply(
+                kernels,
+                self.team,
+                input,
+                Activation::Identity,
+                None,
+                query_key_value,
+            );
+            kernels.attention(
+                self.team,
+                query_key_value,
+                self.lengths,
+                heads,
+                self.scratch,
+                context,
+            );
+            kernels.convert(self.team, context, hidden, self.operand)
+        };
         layer.attention_output.apply(
             kernels,
             self.team,
-            input,
+            context,
             Activation::Identity,
             Some(states),
             attended,

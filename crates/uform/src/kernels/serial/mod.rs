@@ -6,12 +6,13 @@
 
 use std::ops::Range;
 
+mod attention_bf16;
 mod tiles;
 
 use super::attention::{Attention, Piece};
 use super::coefficients::{
-    EXP, EXP_LIMIT, GELU, GELU_LIMIT, GELU_SCALE, GELU_TANH_CUBIC, GELU_TANH_INNER, LN_2_HIGH,
-    LN_2_LOW, LOG2_E, ROUNDER,
+    EXP, EXP_LIMIT, GELU, GELU_BF16, GELU_BF16_LIMIT, GELU_BF16_SCALE, GELU_LIMIT, GELU_SCALE,
+    GELU_TANH_CUBIC, GELU_TANH_INNER, LN_2_HIGH, LN_2_LOW, LOG2_E, ROUNDER,
 };
 use super::linear::{Activation, Linear, Out};
 use super::operand::{Conversion, Converted};
@@ -44,6 +45,8 @@ pub(super) static BF16: Kernels = Kernels {
     precision: Precision::Bf16,
     panel_columns: TILES_COLUMNS,
     linear: tiles::linear_bf16,
+    attention: attention_bf16::attention_bf16,
+    attention_scratch: attention_bf16::scratch,
     ..TABLE
 };
 pub(super) static I8: Kernels = Kernels {
@@ -102,7 +105,7 @@ unsafe fn finish(layer: &Linear<'_>, row: usize, column: usize, sums: &mut [f32]
     if let Some(bias) = layer.epilogue.bias {
         add(sums, &bias[column..][..columns]);
     }
-    activate(layer.epilogue.activation, sums);
+    activate(layer.epilogue.activation, layer.weight.precision(), sums);
     if let Some(residual) = layer.epilogue.residual {
         add(sums, &residual[at..][..columns]);
     }
@@ -132,10 +135,13 @@ fn add(values: &mut [f32], more: &[f32]) {
     }
 }
 
-fn activate(activation: Activation, values: &mut [f32]) {
+fn activate(activation: Activation, precision: Precision, values: &mut [f32]) {
     match activation {
         Activation::Identity => {}
-        Activation::Gelu => apply(values, gelu),
+        Activation::Gelu if precision == Precision::Bf16 => apply(values, |x| {
+            gelu(x, GELU_BF16_LIMIT, GELU_BF16_SCALE, &GELU_BF16)
+        }),
+        Activation::Gelu => apply(values, |x| gelu(x, GELU_LIMIT, GELU_SCALE, &GELU)),
         Activation::GeluTanh => apply(values, gelu_tanh),
         Activation::Relu => apply(values, relu),
         Activation::Tanh => apply(values, tanh),
@@ -178,11 +184,11 @@ fn exp(x: f32) -> f32 {
     multiply_add(p, scale, scale)
 }
 
-fn gelu(x: f32) -> f32 {
-    let held = hold(x, GELU_LIMIT);
-    let u = multiply_add(held * held, GELU_SCALE, -1.0);
+fn gelu<const N: usize>(x: f32, limit: f32, scale: f32, terms: &[f32; N]) -> f32 {
+    let held = hold(x, limit);
+    let u = multiply_add(held * held, scale, -1.0);
     let x = if x < held { held } else { x };
-    x * multiply_add(held, horner(&GELU, u), 0.5)
+    x * multiply_add(held, horner(terms, u), 0.5)
 }
 
 fn gelu_tanh(x: f32) -> f32 {

@@ -7,7 +7,7 @@ use crate::kernels::linear::Linear;
 use crate::kernels::packed::TILES_COLUMNS;
 
 /// Groups to a step, and outputs to a half of a panel.
-const SIDE: usize = 16;
+pub(super) const SIDE: usize = 16;
 
 /// # Safety
 /// As stated at [`Kernels`](crate::kernels::Kernels); a tile is one row.
@@ -52,7 +52,7 @@ fn products_bf16(layer: &Linear<'_>, row: usize, panel: usize) -> [f32; TILES_CO
 }
 
 /// The two numbers of a group: the even input's and the odd one's.
-fn parts(group: u32) -> (f32, f32) {
+pub(super) fn parts(group: u32) -> (f32, f32) {
     (
         f32::from_bits(group << 16),
         f32::from_bits(group & 0xffff_0000),

@@ -84,13 +84,35 @@ impl Curve for Gelu {
     #[inline(always)]
     unsafe fn at<V: Simd>(x: V) -> V {
         // SAFETY: handed on to the caller.
-        unsafe {
-            // Held from below, x·Φ(x) stays negligible however negative x is.
-            let x = V::splat(-GELU_LIMIT).max(x);
-            let held = V::splat(GELU_LIMIT).min(x);
-            let u = held.mul(held).fma(V::splat(GELU_SCALE), V::splat(-1.0));
-            x.mul(held.fma(horner(&GELU, u), V::splat(0.5)))
-        }
+        unsafe { gelu(x, GELU_LIMIT, GELU_SCALE, &GELU) }
+    }
+}
+
+/// x·Φ(x) for the precision bf16, which rounds it by up to 2e-3 of itself. Relative error 4e-5 for
+/// x > 0, absolute error 3e-5 for x ≤ 0, and 4.6e-5 beyond x = −4.25.
+pub(in crate::kernels) struct GeluBf16;
+
+impl Curve for GeluBf16 {
+    #[inline(always)]
+    unsafe fn at<V: Simd>(x: V) -> V {
+        // SAFETY: handed on to the caller.
+        unsafe { gelu(x, GELU_BF16_LIMIT, GELU_BF16_SCALE, &GELU_BF16) }
+    }
+}
+
+/// x·Φ(x), with Φ as `coefficients` describes.
+///
+/// # Safety
+/// The CPU has the class's instructions.
+#[inline(always)]
+unsafe fn gelu<V: Simd, const N: usize>(x: V, limit: f32, scale: f32, terms: &[f32; N]) -> V {
+    // SAFETY: handed on to the caller.
+    unsafe {
+        // Held from below, x·Φ(x) stays negligible however negative x is.
+        let x = V::splat(-limit).max(x);
+        let held = V::splat(limit).min(x);
+        let u = held.mul(held).fma(V::splat(scale), V::splat(-1.0));
+        x.mul(held.fma(horner(terms, u), V::splat(0.5)))
     }
 }
 

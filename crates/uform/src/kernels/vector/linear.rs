@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use super::curves::{Curve, Gelu, GeluTanh, Identity, Relu, Silu, Tanh};
+use super::curves::{Curve, Gelu, GeluBf16, GeluTanh, Identity, Relu, Silu, Tanh};
 use super::tile::{LINE, Product, Tile};
 use super::{Simd, load_up_to, store_up_to};
 use crate::kernels::linear::{Activation, Linear, Out};
-use crate::kernels::share;
+use crate::kernels::{Precision, share};
 
 /// The given tiles of the given panels.
 ///
@@ -101,6 +101,9 @@ pub(super) unsafe fn finish<V: Simd, S: Sums>(
     unsafe {
         match layer.epilogue.activation {
             Activation::Identity => place.finish::<V, S, Identity>(),
+            Activation::Gelu if layer.weight.precision() == Precision::Bf16 => {
+                place.finish::<V, S, GeluBf16>();
+            }
             Activation::Gelu => place.finish::<V, S, Gelu>(),
             Activation::GeluTanh => place.finish::<V, S, GeluTanh>(),
             Activation::Relu => place.finish::<V, S, Relu>(),

@@ -8,6 +8,7 @@
 //! enabled instructions.
 
 pub(super) mod attention;
+pub(super) mod attention_bf16;
 pub(super) mod convert;
 mod curves;
 pub(super) mod linear;
@@ -42,6 +43,9 @@ macro_rules! class {
             tile_rows: TILES_ROWS,
             panel_columns: TILES_COLUMNS,
             linear: linear_bf16,
+            query_rows: TILES_ROWS,
+            attention: attention_bf16,
+            attention_scratch: vector::attention_bf16::scratch,
             ..TABLE
         };
         pub(super) const I8_TABLE: Kernels = Kernels {
@@ -113,6 +117,16 @@ macro_rules! class {
         }
 
         /// # Safety
+        /// As stated at [`Kernels`].
+        #[target_feature($(enable = $feature),+)]
+        unsafe fn attention_bf16(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
+            // SAFETY: handed on to the caller.
+            unsafe {
+                vector::attention_bf16::piece::<$vector, VectorBf16<$vector>>(job, piece, scratch);
+            }
+        }
+
+        /// # Safety
         /// As for [`Product::run`].
         #[target_feature($(enable = $feature),+)]
         #[inline(never)]
@@ -178,6 +192,9 @@ pub(in crate::kernels) trait Simd: Copy {
 
     /// Of lanes that are two bf16 numbers, the even ones (in the low half) and the odd ones.
     unsafe fn halves(self) -> (Self, Self);
+    /// Of `LANES` bf16 numbers each, lanes that are two of them: `even` in the low half, `odd` in
+    /// the high one.
+    unsafe fn join(even: *const u16, odd: *const u16) -> Self;
     /// Writes `LANES` bf16 numbers, the nearest, as the module `precision` says.
     unsafe fn store_bf16(self, to: *mut u16);
     /// Lanes that are `i32`: `self` plus the products, summed, of the four signed bytes of
