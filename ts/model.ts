@@ -22,13 +22,15 @@ import {
   text,
 } from "./options.js";
 
-const precisions = ["auto", "f32", "bf16"] as const;
+const precisions = ["auto", "f32", "bf16", "i8"] as const;
 const poolings = ["mean", "cls", "max", "last", "mean-sqrt", "weighted-mean"] as const;
 
 /**
  * The numbers the encoder's dense layers multiply; all else is 32-bit floats. `"auto"`: `"bf16"` where the
  * class multiplies it in matrix units (`"intel-sapphire"` and up), else `"f32"`. Every class
  * computes every precision, to the same bits in each dense layer; without instructions for it, slowly.
+ * `"i8"`: whole numbers of 8 bits with a scale for each output's weights and one for each token, found as
+ * it is computed; a token's few outliers have 16 bits. Nothing is calibrated.
  */
 export type Precision = (typeof precisions)[number];
 

@@ -138,7 +138,10 @@ const options = {
       ["aws-g2", ["64-bit Arm", "would work: serial"]],
     ],
   },
-  precision: { accepted: ["auto", "f32", "bf16"], expected: '"auto", "f32", "bf16"' },
+  precision: {
+    accepted: ["auto", "f32", "bf16", "i8"],
+    expected: '"auto", "f32", "bf16", "i8"',
+  },
   executor: { accepted: [executor], expected: "an Executor of this package" },
   signal: { accepted: [signal], expected: "an AbortSignal" },
   onProgress: { accepted: [listener], expected: "a function of (done, total)" },

@@ -51,7 +51,7 @@ test("every precision points the same way as f32, and the default is one of them
     return found;
   };
   const [f32, auto] = [encode("f32"), encode(undefined)];
-  const bars = { f32: 1 - 1e-6, bf16: 0.9995 };
+  const bars = { f32: 1 - 1e-6, bf16: 0.9995, i8: 0.995 };
   const found = Object.entries(bars).map(([precision, bar]) => {
     const other = encode(precision);
     for (let index = 0; index < texts.length; index++) {
@@ -61,6 +61,7 @@ test("every precision points the same way as f32, and the default is one of them
     return other.data;
   });
   assert.notDeepEqual(found[0], found[1]);
+  assert.notDeepEqual(found[1], found[2]);
   assert.ok(found.some((data) => data.every((value, index) => value === auto.data[index])));
 });
 

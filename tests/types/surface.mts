@@ -119,7 +119,7 @@ new Model();
 // @ts-expect-error
 Model.loadRam(new URL("file:///model"));
 // @ts-expect-error
-Model.loadRam("folder", { precision: "i8" });
+Model.loadRam("folder", { precision: "int8" });
 // @ts-expect-error
 Model.loadRam("folder", { signal: AbortSignal.timeout(1) });
 // @ts-expect-error

@@ -65,6 +65,7 @@ fn linear(kernels: &Kernels, inputs: usize, outputs: usize, activation: Activati
         let epilogue = Epilogue {
             bias: Some(&bias),
             activation,
+            factors: None,
             residual: None,
         };
         let seconds = best(|| {

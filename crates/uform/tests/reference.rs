@@ -22,8 +22,7 @@ fn least_cosine(precision: Precision) -> f64 {
     match precision {
         Precision::F32 => 0.99999,
         Precision::Bf16 => 0.9995,
-        // Not offered by word until it is 0.995: see `Precision::parse`.
-        Precision::I8 => 0.98,
+        Precision::I8 => 0.995,
     }
 }
 

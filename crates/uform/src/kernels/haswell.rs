@@ -176,6 +176,17 @@ impl Simd for V8 {
         }
     }
     #[inline(always)]
+    unsafe fn add_byte_product(self, factor: i32, right: Self, byte: usize) -> Self {
+        unsafe {
+            let up = _mm_cvtsi32_si128(24 - 8 * byte as i32);
+            let high = _mm256_sll_epi32(_mm256_castps_si256(right.0), up);
+            let signed = _mm256_srai_epi32::<24>(high);
+            let product = _mm256_mullo_epi32(signed, _mm256_set1_epi32(factor));
+            let sum = _mm256_add_epi32(_mm256_castps_si256(self.0), product);
+            V8(_mm256_castsi256_ps(sum))
+        }
+    }
+    #[inline(always)]
     unsafe fn integers_to_floats(self) -> Self {
         unsafe { V8(_mm256_cvtepi32_ps(_mm256_castps_si256(self.0))) }
     }
@@ -188,19 +199,6 @@ impl Simd for V8 {
                 _mm256_castps_si256(self.0),
                 other,
             )))
-        }
-    }
-    #[inline(always)]
-    unsafe fn largest_integer(self) -> u32 {
-        unsafe {
-            let eight = _mm256_castps_si256(self.0);
-            let four = _mm_max_epi32(
-                _mm256_castsi256_si128(eight),
-                _mm256_extracti128_si256::<1>(eight),
-            );
-            let two = _mm_max_epi32(four, _mm_shuffle_epi32::<0x4E>(four));
-            let one = _mm_max_epi32(two, _mm_shuffle_epi32::<0xB1>(two));
-            _mm_cvtsi128_si32(one) as u32
         }
     }
     #[inline(always)]

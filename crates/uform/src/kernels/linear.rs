@@ -1,4 +1,4 @@
-//! Dense layers: `out = activation(rows · Wᵀ + bias) + residual`.
+//! Dense layers: `out = activation(rows · Wᵀ + bias) · factors + residual`.
 //!
 //! The output is cut into tiles: a few rows by one panel of packed weights. Panels are the
 //! outer loop and row tiles the inner one, so that a panel is read from memory once
@@ -33,13 +33,15 @@ pub enum Activation {
     Silu,
 }
 
-/// What follows a dense layer's products: `activation(products + bias) + residual`.
+/// What follows a dense layer's products: `activation(products + bias) · factors + residual`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Epilogue<'a> {
     /// One number an output; absent: none is added.
     pub bias: Option<&'a [f32]>,
     /// Applied after the bias.
     pub activation: Activation,
+    /// One number an output, that the activation is multiplied by; absent: 1.
+    pub factors: Option<&'a [f32]>,
     /// Of the output's shape, added last; absent: none is added.
     pub residual: Option<&'a [f32]>,
 }
@@ -61,7 +63,7 @@ pub(super) enum Out {
 }
 
 impl Kernels {
-    /// A dense layer: `out = activation(rows · Wᵀ + bias) + residual`, where `rows` are
+    /// A dense layer: `out = activation(rows · Wᵀ + bias) · factors + residual`, where `rows` are
     /// `[n][inputs]` and `out` is `[n][outputs]`, row-major.
     ///
     /// # Panics
@@ -88,8 +90,8 @@ impl Kernels {
         );
     }
 
-    /// A dense layer whose results only go into the next one: `activation(rows · Wᵀ + bias)` as
-    /// that one's operand. It is made in `space` ([`Kernels::operand_size`]), by way of
+    /// A dense layer whose results only go into the next one: `activation(rows · Wᵀ + bias) · factors`
+    /// as that one's operand. It is made in `space` ([`Kernels::operand_size`]), by way of
     /// `out` where the precision takes [`Kernels::onward_size`] elements of it.
     ///
     /// # Panics
@@ -149,6 +151,9 @@ impl Kernels {
         assert_eq!(rows.width(), weight.inputs(), "rows of another width");
         if let Some(bias) = epilogue.bias {
             assert_eq!(bias.len(), weight.outputs(), "one bias an output");
+        }
+        if let Some(factors) = epilogue.factors {
+            assert_eq!(factors.len(), weight.outputs(), "one factor an output");
         }
         if let Some(residual) = epilogue.residual {
             let size = count * weight.outputs();

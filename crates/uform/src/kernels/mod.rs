@@ -52,7 +52,7 @@ pub use fork_join::{ForkJoin, Solo};
 pub use linear::{Activation, Epilogue};
 pub use operand::Operand;
 pub use packed::Packed;
-pub use precision::Precision;
+pub use precision::{Precision, balance};
 pub use region::Region;
 pub use rows::{Embedding, Norm};
 

@@ -2,11 +2,12 @@
 //!
 //! f32 rows are multiplied as they lie. In the other precisions a row's numbers are
 //! converted into memory of their own, padded with zeros to whole steps of a matrix tile:
-//! 64 bytes, 32 numbers in bf16 and 64 in i8. Behind the rows of i8 lie their scales, one `f32` each.
+//! 64 bytes, 32 numbers in bf16 and 64 in i8. Behind the rows of i8 lie their [`Tail`]s.
 
 use std::ops::Range;
 
 use super::fork_join::Shared;
+use super::precision::I8_APART;
 use super::rows::over_rows;
 use super::{ForkJoin, Kernels, Precision};
 
@@ -18,6 +19,8 @@ pub(super) const STEP_BYTES: usize = 64;
 pub struct Operand<'a> {
     precision: Precision,
     values: &'a [f32],
+    /// Of i8: one a row.
+    tails: &'a [Tail],
     rows: usize,
     width: usize,
 }
@@ -29,10 +32,43 @@ pub(super) struct Form {
     pub width: usize,
 }
 
+/// What goes with an i8 row: its scale, and the numbers kept apart from its bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Tail {
+    pub scale: f32,
+    /// How many of `apart` there are.
+    pub count: u32,
+    pub apart: [Apart; I8_APART],
+}
+
+/// A number of an i8 row that is too large for a byte, which is zero in its place.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Apart {
+    pub input: u32,
+    pub number: i32,
+}
+
+/// How many `f32` a tail takes.
+const TAIL: usize = size_of::<Tail>() / 4;
+
+// SAFETY: made of 32-bit numbers without padding between them, of which zeros are valid.
+unsafe impl bytemuck::Zeroable for Tail {}
+// SAFETY: as above, and any bits are.
+unsafe impl bytemuck::Pod for Tail {}
+
+impl Tail {
+    /// The numbers kept apart.
+    pub(super) fn apart(&self) -> &[Apart] {
+        &self.apart[..(self.count as usize).min(I8_APART)]
+    }
+}
+
 /// Where operands are written. Whoever holds it may write to its own rows.
 pub(super) struct Converted {
     pub form: Form,
-    /// How many rows there are in all: i8's scales follow the last.
+    /// How many rows there are in all: i8's tails follow the last.
     pub rows: usize,
     pub out: Shared<f32>,
 }
@@ -55,11 +91,11 @@ impl Form {
 
     /// How many `f32` so many rows take.
     fn size(self, rows: usize) -> usize {
-        let scales = match self.precision {
-            Precision::I8 => rows,
+        let tail = match self.precision {
+            Precision::I8 => TAIL,
             Precision::F32 | Precision::Bf16 => 0,
         };
-        rows * self.stride() / 4 + scales
+        rows * (self.stride() / 4 + tail)
     }
 }
 
@@ -104,9 +140,9 @@ impl<'a> Operand<'a> {
         self.values
     }
 
-    /// The scales of i8 rows.
-    pub(super) fn scales(&self) -> &'a [f32] {
-        &self.values[self.rows * self.stride() / 4..]
+    /// What goes with i8 rows.
+    pub(super) fn tails(&self) -> &'a [Tail] {
+        self.tails
     }
 
     fn form(&self) -> Form {
@@ -127,13 +163,16 @@ impl Converted {
         unsafe { self.out.at(0).cast::<u8>().add(row * self.form.stride()) }
     }
 
-    /// The scale of an i8 row.
+    /// The tail of an i8 row.
     ///
     /// # Safety
     /// As for [`Converted::row`], and the form is i8's.
-    pub(super) unsafe fn scale(&self, row: usize) -> *mut f32 {
-        // SAFETY: `out` was checked to hold the scales after all rows.
-        unsafe { self.out.at(self.rows * self.form.stride() / 4 + row) }
+    pub(super) unsafe fn tail(&self, row: usize) -> *mut Tail {
+        // SAFETY: `out` was checked to hold the tails after all rows, and is aligned as they are.
+        unsafe {
+            let tails = self.out.at(self.rows * self.form.stride() / 4);
+            tails.cast::<Tail>().add(row)
+        }
     }
 }
 
@@ -170,9 +209,14 @@ impl Kernels {
             Precision::F32 => &rows[..count * width],
             Precision::Bf16 | Precision::I8 => &space[..self.operand_size(count, width)],
         };
+        let tails = match self.precision {
+            Precision::F32 | Precision::Bf16 => &[],
+            Precision::I8 => &values[count * self.form(width).stride() / 4..],
+        };
         Operand {
             precision: self.precision,
             values,
+            tails: bytemuck::cast_slice(tails),
             rows: count,
             width,
         }

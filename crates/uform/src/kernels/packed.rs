@@ -98,6 +98,23 @@ impl Packed {
         &bytemuck::cast_slice(self.values())[index * length..][..length]
     }
 
+    /// The groups of an i8 input's step in a panel, the input's own group first.
+    ///
+    /// # Safety
+    /// The weights are in i8, and panel and input are within them.
+    #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+    #[inline(always)]
+    pub(super) unsafe fn groups_from(&self, panel: usize, input: usize) -> *const u32 {
+        debug_assert!(panel < self.panels() && input < self.inputs);
+        let step = panel * self.inputs.div_ceil(STEP_BYTES) + input / STEP_BYTES;
+        let group = input % STEP_BYTES / 4;
+        // SAFETY: a panel has this many steps, and a step's first half this many groups.
+        unsafe {
+            let words = self.values().as_ptr().cast::<u32>();
+            words.add(step * SIDE * TILES_COLUMNS + group * SIDE)
+        }
+    }
+
     /// Scales of i8, for every column of every panel.
     pub(super) fn scales(&self) -> &[f32] {
         &self.scales

@@ -25,12 +25,28 @@
 //! # `i8`
 //!
 //! Symmetric, one scale an output of the weights and one a row of the input, the latter found
-//! when the row is there. With m the largest magnitude of a row (of an output's weights), its
-//! scale is s = m/127 and its numbers are q = round(x·(127/m)), to nearest even, in f32; m below
-//! [`I8_LEAST`] counts as zero, with s = 0 and all q = 0. A dense layer is
-//! `f32(Σ q_row·q_weight)·(s_row·s_weight)`, then `+ bias`: the sum is exact, in 32-bit
-//! integers, and every other step is rounded by itself. All classes compute the same bits.
+//! when the row is there. With m the largest magnitude of an output's weights, their
+//! scale is s = m/127 and their numbers are q = round(x·(127/m)), to nearest even, in f32; m below
+//! [`I8_LEAST`] counts as zero, with s = 0 and all q = 0.
+//!
+//! Rows are done alike, but for outliers. Transformers have a few numbers a hundred times the
+//! others, at the start of every text above all, beside which the others would round to nothing
+//! (Dettmers et al. 2022, "LLM.int8()", arXiv 2208.07339). With a the smallest of eight maxima,
+//! each of the magnitudes whose places are the same modulo 8, the first [`I8_APART`] numbers of a row
+//! above [`I8_LIMIT`]·a are kept apart. The row's m is the largest magnitude of the others,
+//! or 2^−8 of the largest of all if that is more; all numbers are rounded as above, those
+//! apart too, to integers below 2¹⁵.
+//!
+//! A dense layer is `f32(Σ q_row·q_weight)·(s_row·s_weight)`, then `+ bias`: the sum is exact,
+//! in 32-bit integers, and every other step is rounded by itself. All classes compute
+//! the same bits.
+//!
+//! Weights have outliers too: single inputs of a feed-forward half. The model balances them
+//! with what comes in, by powers of two ([`balance`]), which changes nothing but the rounding.
 
+use std::f32::consts::SQRT_2;
+
+use super::operand::Tail;
 use crate::hardware::CpuClass;
 use crate::{Error, Result};
 
@@ -39,6 +55,21 @@ pub(super) const BF16_LEAST: f32 = f32::from_bits((127 - 50) << 23);
 
 /// The least magnitude a row in i8 may have as its largest: 2^−100.
 pub(super) const I8_LEAST: f32 = f32::from_bits((127 - 100) << 23);
+
+/// How many numbers of a row may be kept apart.
+pub(super) const I8_APART: usize = 4;
+
+/// How far above the ordinary a number is kept apart.
+pub(super) const I8_LIMIT: f32 = 5.0;
+
+/// Places of a row that differ by a multiple of this share a maximum.
+pub(super) const I8_MAXIMA: usize = 8;
+
+/// Numbers of a row that are looked at together for outliers.
+const BLOCK: usize = 16;
+
+/// The least factor of [`balance`]; the largest is its inverse.
+const BALANCE_LEAST: f32 = 1.0 / 256.0;
 
 /// The largest number of an i8 row.
 pub(super) const I8_LARGEST: f32 = 127.0;
@@ -62,8 +93,7 @@ impl Precision {
     pub const ALL: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::I8];
 
     /// The precision a caller's word stands for; `None` for `"auto"`, which is
-    /// [`Precision::auto`]. i8 has no word yet: one scale a row is too coarse for rows with a
-    /// number a hundred times the others, which MiniLM has at the start of every text.
+    /// [`Precision::auto`].
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Status::InvalidArgument) for any other word, naming those that would do.
@@ -71,11 +101,10 @@ impl Precision {
         if word == "auto" {
             return Ok(None);
         }
-        let offered = [Precision::F32, Precision::Bf16];
-        let found = offered.into_iter().find(|one| one.word() == word);
+        let found = Precision::ALL.into_iter().find(|one| one.word() == word);
         found.map(Some).ok_or_else(|| {
             Error::invalid(format!(
-                "precision: {word:?} is not known; it is one of \"auto\", \"f32\", \"bf16\""
+                "precision: {word:?} is not known; it is one of \"auto\", \"f32\", \"bf16\", \"i8\""
             ))
         })
     }
@@ -114,9 +143,9 @@ pub(super) fn to_bf16(value: f32) -> u16 {
     }
 }
 
-/// A row's scale, and the factor its numbers take on their way to integers; `largest` are the
-/// bits of its largest magnitude, NaN being larger than any number. A row that is not finite
-/// has the scale NaN, which no sum hides.
+/// The scale of some numbers, and the factor they take on their way to integers; `largest` are the
+/// bits of the largest magnitude, NaN being larger than any number. Numbers that are not finite
+/// have the scale NaN, which no sum hides.
 #[inline(always)]
 pub(super) fn i8_scale(largest: u32) -> (f32, f32) {
     let largest = f32::from_bits(largest);
@@ -132,7 +161,96 @@ pub(super) fn i8_scale(largest: u32) -> (f32, f32) {
 /// The integer of one number of a row; `factor` comes from [`i8_scale`].
 #[inline(always)]
 pub(super) fn to_i8(value: f32, factor: f32) -> i8 {
-    (value * factor + I8_ROUNDER).to_bits() as u8 as i8
+    to_integer(value, factor) as i8
+}
+
+/// As [`to_i8`], for integers below 2²².
+#[inline(always)]
+fn to_integer(value: f32, factor: f32) -> i32 {
+    let bits = (value * factor + I8_ROUNDER).to_bits();
+    bits.wrapping_sub(I8_ROUNDER.to_bits()) as i32
+}
+
+/// What goes with a row, and the factor its numbers take on their way to integers; `maxima` are
+/// the bits of the largest magnitudes, by place modulo 8.
+#[inline(always)]
+pub(super) fn i8_row(values: &[f32], maxima: [u32; I8_MAXIMA]) -> (Tail, f32) {
+    let largest = maxima.into_iter().fold(0, u32::max);
+    let ordinary = f32::from_bits(maxima.into_iter().fold(u32::MAX, u32::min));
+    let (scale, factor) = i8_scale(largest);
+    // Also false for NaN.
+    if factor != 0.0 && f32::from_bits(largest) > I8_LIMIT * ordinary {
+        return i8_row_with_outliers(values, largest, I8_LIMIT * ordinary);
+    }
+    let tail = Tail {
+        scale,
+        ..Tail::default()
+    };
+    (tail, factor)
+}
+
+/// [`i8_row`] of a row with numbers above the limit.
+fn i8_row_with_outliers(values: &[f32], largest: u32, limit: f32) -> (Tail, f32) {
+    let magnitude = |value: &f32| value.to_bits() & 0x7fff_ffff;
+    let limit = limit.to_bits();
+    let mut tail = Tail::default();
+    let mut rest = 0;
+    for (block, values) in values.chunks(BLOCK).enumerate() {
+        let most = values.iter().map(magnitude).fold(0, u32::max);
+        if most <= limit {
+            rest = rest.max(most);
+            continue;
+        }
+        for (place, value) in values.iter().enumerate() {
+            let count = tail.count as usize;
+            if magnitude(value) > limit && count < I8_APART {
+                tail.apart[count].input = (block * BLOCK + place) as u32;
+                tail.count += 1;
+            } else {
+                rest = rest.max(magnitude(value));
+            }
+        }
+    }
+    let least = f32::from_bits(largest) / 256.0;
+    let (scale, factor) = match f32::from_bits(rest) {
+        rest if rest < least => (least / I8_LARGEST, I8_LARGEST / least),
+        rest => (rest / I8_LARGEST, I8_LARGEST / rest),
+    };
+    tail.scale = scale;
+    for apart in &mut tail.apart[..tail.count as usize] {
+        apart.number = to_integer(values[apart.input as usize], factor);
+    }
+    (tail, factor)
+}
+
+/// Factors, one an input, that the numbers going into a dense layer are multiplied by and its
+/// weights divided by, so that no input has weights far larger than the others: with r an
+/// input's root mean square over the outputs, the nearest power of two, on the scale of
+/// logarithms, to √(r/r̄), r̄ being the median of all r; beyond 2^±8 it is 1. The root leaves half of
+/// what stands out on each side. (Xiao et al. 2022, "SmoothQuant", arXiv 2211.10438, shares it out
+/// by statistics of what comes in, too; here numbers of a row kept apart take their place.)
+///
+/// `weights` is `[outputs][inputs]`.
+pub fn balance(weights: &[f32], inputs: usize) -> Vec<f32> {
+    let mut squares = vec![0.0f32; inputs];
+    for row in weights.chunks_exact(inputs) {
+        for (square, weight) in squares.iter_mut().zip(row) {
+            *square += weight * weight;
+        }
+    }
+    let mut sorted = squares.clone();
+    let (_, median, _) = sorted.select_nth_unstable_by(inputs / 2, f32::total_cmp);
+    let median = *median;
+    for square in &mut squares {
+        let ratio = (*square / median).sqrt().sqrt();
+        // From ratios that are not numbers, or not of any use as a factor, none is made.
+        *square = match (BALANCE_LEAST..=1.0 / BALANCE_LEAST).contains(&ratio) {
+            // The exponent of √2·ratio, cut, is that of the ratio, rounded.
+            true => f32::from_bits((ratio * SQRT_2).to_bits() & 0x7f80_0000),
+            false => 1.0,
+        };
+    }
+    squares
 }
 
 #[cfg(test)]
@@ -143,14 +261,14 @@ mod tests {
     #[test]
     fn precisions_have_their_words() {
         assert_eq!(Precision::parse("auto").unwrap(), None);
-        for precision in [Precision::F32, Precision::Bf16] {
+        for precision in Precision::ALL {
             let parsed = Precision::parse(precision.word()).unwrap();
             assert_eq!(parsed, Some(precision));
         }
-        for word in ["", "F32", "i8", "fp16", "f32 "] {
+        for word in ["", "F32", "int8", "fp16", "f32 "] {
             let error = Precision::parse(word).unwrap_err();
             assert_eq!(error.status(), Status::InvalidArgument);
-            let words = "\"auto\", \"f32\", \"bf16\"";
+            let words = "\"auto\", \"f32\", \"bf16\", \"i8\"";
             assert!(error.message().contains(words), "{error}");
         }
     }
@@ -197,5 +315,64 @@ mod tests {
         assert_eq!(i8_scale(0), (0.0, 0.0));
         assert!(i8_scale(f32::INFINITY.to_bits()).0.is_nan());
         assert!(i8_scale(f32::NAN.to_bits()).0.is_nan());
+    }
+
+    /// A row of ones but for the given numbers, and what goes with it.
+    fn tail_of(numbers: &[(usize, f32)]) -> Tail {
+        let mut values = [1.0; 40];
+        for (place, number) in numbers {
+            values[*place] = *number;
+        }
+        let mut maxima = [0; I8_MAXIMA];
+        for (place, value) in values.iter().enumerate() {
+            let maximum = &mut maxima[place % I8_MAXIMA];
+            *maximum = value.abs().to_bits().max(*maximum);
+        }
+        i8_row(&values, maxima).0
+    }
+
+    #[test]
+    fn the_first_numbers_above_the_limit_are_kept_apart() {
+        let numbers = |tail: &Tail| -> Vec<(u32, i32)> {
+            let apart = tail.apart().iter();
+            apart.map(|apart| (apart.input, apart.number)).collect()
+        };
+        let none = tail_of(&[(7, I8_LIMIT)]);
+        assert_eq!((none.scale, numbers(&none)), (I8_LIMIT / 127.0, vec![]));
+
+        let two = tail_of(&[(3, -100.0), (39, 6.0), (5, 4.0)]);
+        assert_eq!(two.scale, 4.0 / 127.0);
+        assert_eq!(numbers(&two), [(3, -3175), (39, 190)]);
+
+        let many = tail_of(&[(0, 8.0), (1, 9.0), (2, 10.0), (19, -11.0), (20, 12.0)]);
+        assert_eq!(many.scale, 12.0 / 127.0);
+        assert_eq!(numbers(&many), [(0, 85), (1, 95), (2, 106), (19, -116)]);
+
+        // However large, a number apart has 15 bits and a sign.
+        let huge = tail_of(&[(17, -3e38)]);
+        assert_eq!(numbers(&huge), [(17, -127 * 256)]);
+        assert_eq!(huge.scale, 3e38 / 256.0 / 127.0);
+
+        for number in [f32::NAN, f32::INFINITY] {
+            let tail = tail_of(&[(1, number), (2, 10.0)]);
+            assert!(tail.scale.is_nan() && tail.apart().is_empty());
+        }
+    }
+
+    #[test]
+    fn factors_balance_what_stands_out_alone() {
+        let (inputs, outputs) = (9, 5);
+        let mut weights = vec![0.1; outputs * inputs];
+        assert_eq!(balance(&weights, inputs), [1.0; 9]);
+        for row in weights.chunks_exact_mut(inputs) {
+            row[1] = -0.1 * 16.0;
+            row[2] = 0.1 / 16.0;
+            row[3] = 0.0;
+            row[4] = 0.1 * 7.9;
+            row[5] = 1e30;
+        }
+        let factors = balance(&weights, inputs);
+        assert_eq!(factors, [1.0, 4.0, 0.25, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(balance(&[0.0; 6], 3), [1.0; 3]);
     }
 }

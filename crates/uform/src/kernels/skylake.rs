@@ -173,6 +173,17 @@ impl<const BF16: bool> Simd for V16<BF16> {
         }
     }
     #[inline(always)]
+    unsafe fn add_byte_product(self, factor: i32, right: Self, byte: usize) -> Self {
+        unsafe {
+            let up = _mm_cvtsi32_si128(24 - 8 * byte as i32);
+            let high = _mm512_sll_epi32(_mm512_castps_si512(right.0), up);
+            let signed = _mm512_srai_epi32::<24>(high);
+            let product = _mm512_mullo_epi32(signed, _mm512_set1_epi32(factor));
+            let sum = _mm512_add_epi32(_mm512_castps_si512(self.0), product);
+            V16(_mm512_castsi512_ps(sum))
+        }
+    }
+    #[inline(always)]
     unsafe fn integers_to_floats(self) -> Self {
         unsafe { V16(_mm512_cvtepi32_ps(_mm512_castps_si512(self.0))) }
     }
@@ -185,10 +196,6 @@ impl<const BF16: bool> Simd for V16<BF16> {
                 other,
             )))
         }
-    }
-    #[inline(always)]
-    unsafe fn largest_integer(self) -> u32 {
-        unsafe { _mm512_reduce_max_epi32(_mm512_castps_si512(self.0)) as u32 }
     }
     #[inline(always)]
     unsafe fn store_low_bytes(self, to: *mut u8) {

@@ -165,10 +165,39 @@ fn linear(
     kernels.linear(team, rows, weight, epilogue, out);
 }
 
-/// What a precision makes of rows, as the module `precision` writes it down.
-fn rounded(precision: Precision, rows: &[f32], width: usize) -> Vec<f64> {
+/// What a precision makes of weights, as the module `precision` writes it down.
+fn rounded(precision: Precision, weights: &[f32], width: usize) -> Vec<f64> {
+    rounded_by(precision, weights, width, |row| largest_of(row.iter()))
+}
+
+/// What a precision makes of rows, as there.
+fn rounded_rows(precision: Precision, rows: &[f32], width: usize) -> Vec<f64> {
+    rounded_by(precision, rows, width, |row| {
+        let maxima = (0..8).map(|place| largest_of(row.iter().skip(place).step_by(8)));
+        let limit = 5.0 * maxima.fold(f32::INFINITY, f32::min);
+        let mut apart = 0;
+        let rest = row.iter().filter(|x| {
+            let over = x.abs() > limit && apart < 4;
+            apart += usize::from(over);
+            !over
+        });
+        largest_of(rest).max(largest_of(row.iter()) / 256.0)
+    })
+}
+
+fn largest_of<'a>(numbers: impl Iterator<Item = &'a f32>) -> f32 {
+    numbers.fold(0f32, |most, x| most.max(x.abs()))
+}
+
+/// Rows rounded; `largest` is what i8 has as 127.
+fn rounded_by(
+    precision: Precision,
+    rows: &[f32],
+    width: usize,
+    largest: impl Fn(&[f32]) -> f32,
+) -> Vec<f64> {
     let round_row = |row: &[f32]| -> Vec<f64> {
-        let largest = row.iter().fold(0f32, |most, x| most.max(x.abs()));
+        let largest = largest(row);
         let round = |x: &f32| match precision {
             Precision::F32 => f64::from(*x),
             Precision::Bf16 => half::bf16::from_f32(*x).to_f64(),
@@ -242,8 +271,17 @@ fn linear_is_right_and_does_not_depend_on_the_batch() {
             let weights = numbers(inputs * outputs, 1);
             let bias = numbers(outputs, 2);
             let packed = kernels.pack(&Solo, &[&weights], inputs).unwrap();
+            let factors = numbers(outputs, 7);
             let most = 70;
-            let rows = numbers(most * inputs, 3);
+            let mut rows = numbers(most * inputs, 3);
+            // Some rows with an outlier, and one with more than can be kept apart.
+            for row in rows.chunks_exact_mut(inputs).step_by(3) {
+                row[inputs / 2] *= 100.0;
+            }
+            rows[..inputs]
+                .iter_mut()
+                .step_by(9)
+                .for_each(|x| *x *= 50.0);
             let residual = numbers(most * outputs, 4);
             let run = |team: &dyn ForkJoin, from: usize, to: usize, activation| {
                 // NaN shows what was not written.
@@ -251,6 +289,7 @@ fn linear_is_right_and_does_not_depend_on_the_batch() {
                 let epilogue = Epilogue {
                     bias: Some(&bias),
                     activation,
+                    factors: Some(&factors),
                     residual: Some(&residual[from * outputs..to * outputs]),
                 };
                 let rows = &rows[from * inputs..to * inputs];
@@ -260,7 +299,7 @@ fn linear_is_right_and_does_not_depend_on_the_batch() {
             let what = format!("{} {inputs} to {outputs}", name(kernels));
             let precision = kernels.precision();
             let (x, w) = (
-                rounded(precision, &rows, inputs),
+                rounded_rows(precision, &rows, inputs),
                 rounded(precision, &weights, inputs),
             );
             for activation in ACTIVATIONS {
@@ -273,7 +312,8 @@ fn linear_is_right_and_does_not_depend_on_the_batch() {
                             .zip(&w[output * inputs..][..inputs])
                             .map(|(x, w)| x * w);
                         let sum: f64 = products.sum::<f64>() + f64::from(bias[output]);
-                        curve(activation, sum) + f64::from(residual[at])
+                        let value = curve(activation, sum) * f64::from(factors[output]);
+                        value + f64::from(residual[at])
                     })
                     .collect();
                 let curve_off = match (activation, precision) {
@@ -325,12 +365,14 @@ fn bf16_and_i8_have_the_same_bits_on_every_class() {
             let weights = spread(numbers(inputs * outputs, 1), 2);
             let rows = spread(numbers(count * inputs, 3), 4);
             let (bias, residual) = (numbers(outputs, 5), numbers(count * outputs, 6));
+            let factors = numbers(outputs, 7);
             let run = |kernels: &Kernels| {
                 let packed = kernels.pack(&Solo, &[&weights], inputs).unwrap();
                 let mut out = vec![f32::NAN; count * outputs];
                 let epilogue = Epilogue {
                     bias: Some(&bias),
                     activation: Activation::Relu,
+                    factors: Some(&factors),
                     residual: Some(&residual),
                 };
                 linear(kernels, &Solo, &rows, &packed, epilogue, &mut out);
@@ -354,9 +396,11 @@ fn what_goes_onward_is_what_a_conversion_makes() {
                 .pack(&Solo, &[&numbers(inputs * outputs, 1)], inputs)
                 .unwrap();
             let (rows, bias) = (numbers(count * inputs, 2), numbers(outputs, 3));
+            let factors = numbers(outputs, 4);
             let epilogue = Epilogue {
                 bias: Some(&bias),
                 activation: Activation::Gelu,
+                factors: Some(&factors),
                 residual: None,
             };
             let mut space = vec![0.0; kernels.operand_size(count, inputs)];
@@ -426,7 +470,7 @@ fn conversion_is_the_same_on_every_class() {
 }
 
 #[test]
-fn an_absent_bias_and_residual_add_nothing() {
+fn what_is_absent_changes_nothing() {
     for kernels in Kernels::here() {
         let (inputs, outputs) = (20, 55);
         let packed = kernels
@@ -446,6 +490,7 @@ fn an_absent_bias_and_residual_add_nothing() {
         );
         let epilogue = Epilogue {
             bias: Some(&zeros[..outputs]),
+            factors: Some(&vec![1.0; outputs]),
             residual: Some(&zeros),
             ..Epilogue::default()
         };

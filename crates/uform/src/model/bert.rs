@@ -318,6 +318,9 @@ impl Layer {
         let name = |part: &str| format!("encoder.layer.{index}.{part}");
         let projections =
             ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
+        let feed_forward = ["intermediate", "output"].map(|part| name(&format!("{part}.dense")));
+        let (intermediate, output) =
+            Dense::read_pair(weights, memory, feed_forward, hidden, inner)?;
         Ok(Layer {
             query_key_value: Dense::read(weights, memory, &projections, hidden, hidden)?,
             attention_output: Dense::read(
@@ -328,14 +331,8 @@ impl Layer {
                 hidden,
             )?,
             attention_norm: LayerNorm::read(weights, &name("attention.output.LayerNorm"), hidden)?,
-            intermediate: Dense::read(
-                weights,
-                memory,
-                &[name("intermediate.dense")],
-                hidden,
-                inner,
-            )?,
-            output: Dense::read(weights, memory, &[name("output.dense")], inner, hidden)?,
+            intermediate,
+            output,
             output_norm: LayerNorm::read(weights, &name("output.LayerNorm"), hidden)?,
         })
     }

@@ -5,20 +5,27 @@ use std::sync::Arc;
 use super::modules::DenseSettings;
 use super::weights::Weights;
 use crate::Result;
-use crate::kernels::{Activation, Epilogue, ForkJoin, Kernels, Operand, Packed, Region, Solo};
+use crate::kernels::{
+    Activation, Epilogue, ForkJoin, Kernels, Operand, Packed, Precision, Region, Solo, balance,
+};
 
 /// The weights of a dense layer, packed for one class.
 pub(super) struct Dense {
     weight: Packed,
     bias: Option<Vec<f32>>,
+    /// One an output, that the activation is multiplied by: see [`Dense::read_pair`].
+    factors: Option<Vec<f32>>,
 }
+
+/// What is read, and where it is packed.
+type Memory<'a> = (&'a Kernels, &'a Arc<Region>);
 
 impl Dense {
     /// Reads the layers called `names`, each `[outputs][inputs]` with a bias of its own,
     /// as one layer whose outputs follow each other.
     pub(super) fn read(
         weights: &Weights,
-        (kernels, region): (&Kernels, &Arc<Region>),
+        (kernels, region): Memory<'_>,
         names: &[String],
         inputs: usize,
         outputs: usize,
@@ -33,15 +40,47 @@ impl Dense {
         Ok(Dense {
             weight: kernels.pack_into(region, &Solo, &parts, inputs)?,
             bias: Some(bias),
+            factors: None,
         })
     }
 
+    /// Reads two layers, the second of which takes what comes out of the first, `inner`
+    /// numbers, and nothing else does. In i8 the weights of the second are balanced ([`balance`]).
+    pub(super) fn read_pair(
+        weights: &Weights,
+        memory: Memory<'_>,
+        [first, second]: [String; 2],
+        hidden: usize,
+        inner: usize,
+    ) -> Result<(Self, Self)> {
+        let mut feeding = Dense::read(weights, memory, &[first], hidden, inner)?;
+        let (kernels, region) = memory;
+        if kernels.precision() != Precision::I8 {
+            let fed = Dense::read(weights, memory, &[second], inner, hidden)?;
+            return Ok((feeding, fed));
+        }
+        let matrix = weights.tensor(&format!("{second}.weight"), &[hidden, inner])?;
+        let bias = weights.tensor(&format!("{second}.bias"), &[hidden])?;
+        let mut matrix = matrix.into_vec()?;
+        let factors = balance(&matrix, inner);
+        for row in matrix.chunks_exact_mut(inner) {
+            for (weight, factor) in row.iter_mut().zip(&factors) {
+                *weight /= factor;
+            }
+        }
+        feeding.factors = Some(factors);
+        let fed = Dense {
+            weight: kernels.pack_into(region, &Solo, &[&matrix], inner)?,
+            bias: Some(bias.into_vec()?),
+            factors: None,
+        };
+        Ok((feeding, fed))
+    }
+
     pub(super) fn bytes(&self) -> usize {
-        self.weight.bytes()
-            + self
-                .bias
-                .as_ref()
-                .map_or(0, |bias| size_of_val(bias.as_slice()))
+        let vectors = [&self.bias, &self.factors].into_iter().flatten();
+        let vectors: usize = vectors.map(|vector| size_of_val(vector.as_slice())).sum();
+        self.weight.bytes() + vectors
     }
 
     /// `out = activation(rows·Wᵀ + b) + residual`; `rows` are `[rows][inputs]`, the
@@ -80,6 +119,7 @@ impl Dense {
         Epilogue {
             bias: self.bias.as_deref(),
             activation,
+            factors: self.factors.as_deref(),
             residual: None,
         }
     }
@@ -108,6 +148,7 @@ impl Head {
             dense: Dense {
                 weight: kernels.pack(&Solo, &[&matrix], inputs)?,
                 bias,
+                factors: None,
             },
             activation: settings.activation,
         })

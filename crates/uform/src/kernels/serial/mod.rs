@@ -17,7 +17,7 @@ use super::coefficients::{
 use super::linear::{Activation, Linear, Out};
 use super::operand::{Conversion, Converted};
 use super::packed::TILES_COLUMNS;
-use super::precision::{i8_scale, to_bf16, to_i8};
+use super::precision::{I8_MAXIMA, i8_row, to_bf16, to_i8};
 use super::rows::{Embedded, Norm, Normed};
 use super::{Kernels, Precision};
 use crate::hardware::CpuClass;
@@ -106,6 +106,11 @@ unsafe fn finish(layer: &Linear<'_>, row: usize, column: usize, sums: &mut [f32]
         add(sums, &bias[column..][..columns]);
     }
     activate(layer.epilogue.activation, layer.weight.precision(), sums);
+    if let Some(factors) = layer.epilogue.factors {
+        for (sum, factor) in sums.iter_mut().zip(&factors[column..][..columns]) {
+            *sum *= factor;
+        }
+    }
     if let Some(residual) = layer.epilogue.residual {
         add(sums, &residual[at..][..columns]);
     }
@@ -256,13 +261,20 @@ unsafe fn convert_row(values: &[f32], into: &Converted, row: usize) {
             padding.fill(0);
         }
         Precision::I8 => {
-            let largest = values.iter().map(|value| value.abs().to_bits());
-            let (scale, factor) = i8_scale(largest.fold(0, u32::max));
-            // SAFETY: as above; there is one scale a row.
-            unsafe { *into.scale(row) = scale };
+            let mut maxima = [0; I8_MAXIMA];
+            for (place, value) in values.iter().enumerate() {
+                let maximum = &mut maxima[place % I8_MAXIMA];
+                *maximum = value.abs().to_bits().max(*maximum);
+            }
+            let (tail, factor) = i8_row(values, maxima);
+            // SAFETY: as above; there is one tail a row.
+            unsafe { *into.tail(row) = tail };
             let (numbers, padding) = out.split_at_mut(values.len());
             for (number, value) in numbers.iter_mut().zip(values) {
                 *number = to_i8(*value, factor) as u8;
+            }
+            for apart in tail.apart() {
+                numbers[apart.input as usize] = 0;
             }
             padding.fill(0);
         }

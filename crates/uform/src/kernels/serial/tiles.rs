@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::finish;
 use crate::kernels::linear::Linear;
+use crate::kernels::operand::Apart;
 use crate::kernels::packed::TILES_COLUMNS;
 
 /// Groups to a step, and outputs to a half of a panel.
@@ -65,12 +66,15 @@ pub(super) unsafe fn linear_i8(layer: &Linear<'_>, rows: Range<usize>, panels: R
     for panel in panels {
         let first = panel * TILES_COLUMNS;
         for row in rows.clone() {
-            let row_scale = layer.rows.scales()[row];
+            let tail = &layer.rows.tails()[row];
             let mut values = [0.0; TILES_COLUMNS];
-            let sums = products_i8(layer, row, panel);
+            let mut sums = products_i8(layer, row, panel);
+            for apart in tail.apart() {
+                add_products_i8(layer, apart, panel, &mut sums);
+            }
             let scales = &layer.weight.scales()[first..];
             for ((value, sum), scale) in values.iter_mut().zip(sums).zip(scales) {
-                *value = sum as f32 * (row_scale * scale);
+                *value = sum as f32 * (tail.scale * scale);
             }
             // SAFETY: handed on to the caller.
             unsafe { finish(layer, row, first, &mut values) };
@@ -101,4 +105,20 @@ fn products_i8(layer: &Linear<'_>, row: usize, panel: usize) -> [i32; TILES_COLU
         }
     }
     sums
+}
+
+/// Adds the products of a number kept apart.
+fn add_products_i8(
+    layer: &Linear<'_>,
+    apart: &Apart,
+    panel: usize,
+    sums: &mut [i32; TILES_COLUMNS],
+) {
+    let (group, byte) = (apart.input as usize / 4, apart.input as usize % 4);
+    let step = &layer.weight.tiles(panel)[group / SIDE * SIDE * TILES_COLUMNS..];
+    for (column, sum) in sums.iter_mut().enumerate() {
+        let half = &step[column / SIDE * SIDE * SIDE..];
+        let weights = half[group % SIDE * SIDE + column % SIDE].to_le_bytes();
+        *sum += apart.number * i32::from(weights[byte] as i8);
+    }
 }

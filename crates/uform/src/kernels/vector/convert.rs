@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Simd, load_up_to};
 use crate::kernels::Precision;
 use crate::kernels::operand::{Conversion, Converted};
-use crate::kernels::precision::{I8_ROUNDER, i8_scale};
+use crate::kernels::precision::{I8_MAXIMA, I8_ROUNDER, i8_row};
 
 /// Converts the given rows.
 ///
@@ -51,13 +51,23 @@ pub(super) unsafe fn convert_row<V: Simd>(values: *const f32, into: &Converted, 
                     let value = load_up_to::<V>(values.add(at), V::LANES.min(width - at));
                     largest = largest.larger_magnitude(value);
                 }
-                let (scale, factor) = i8_scale(largest.largest_integer());
-                *into.scale(row) = scale;
+                let mut lanes = [0; 2 * I8_MAXIMA];
+                largest.store(lanes.as_mut_ptr().cast());
+                let mut maxima = [0; I8_MAXIMA];
+                for (lane, most) in lanes.into_iter().enumerate() {
+                    let maximum = &mut maxima[lane % I8_MAXIMA];
+                    *maximum = most.max(*maximum);
+                }
+                let (tail, factor) = i8_row(std::slice::from_raw_parts(values, width), maxima);
+                *into.tail(row) = tail;
                 let (factor, rounder) = (V::splat(factor), V::splat(I8_ROUNDER));
                 let out = into.row(row);
                 for at in (0..stride).step_by(V::LANES) {
                     let value = value_or_zero::<V>(values, at, width);
                     value.mul(factor).add(rounder).store_low_bytes(out.add(at));
+                }
+                for apart in tail.apart() {
+                    *out.add(apart.input as usize) = 0;
                 }
             }
         }

@@ -200,7 +200,7 @@ impl Place<'_> {
         count: usize,
     ) -> V {
         let within = (row - self.rows.start) * self.stride + (column - self.columns.start);
-        // SAFETY: `count` elements from `column` on are within the bias, and from the row's on
+        // SAFETY: `count` elements from `column` on are within the bias and the factors, and from the row's on
         // within the residual, which has `out`'s shape.
         unsafe {
             let mut value: V = S::load(self.layer, self.tile.add(within), row, column);
@@ -208,6 +208,9 @@ impl Place<'_> {
                 value = value.add(load_up_to(bias.as_ptr().add(column), count));
             }
             value = C::at(value);
+            if let Some(factors) = self.layer.epilogue.factors {
+                value = value.mul(load_up_to(factors.as_ptr().add(column), count));
+            }
             if let Some(residual) = self.layer.epilogue.residual {
                 let at = row * self.layer.weight.outputs() + column;
                 value = value.add(load_up_to(residual.as_ptr().add(at), count));

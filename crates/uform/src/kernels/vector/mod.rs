@@ -200,13 +200,14 @@ pub(in crate::kernels) trait Simd: Copy {
     /// Lanes that are `i32`: `self` plus the products, summed, of the four signed bytes of
     /// `left`'s lane with those of `right`'s.
     unsafe fn dot_bytes(self, left: Self, right: Self) -> Self;
+    /// Lanes that are `i32`: `self` plus `factor` times the signed byte of `right`'s lane at
+    /// `byte`, counted from the lowest, 0 to 3.
+    unsafe fn add_byte_product(self, factor: i32, right: Self, byte: usize) -> Self;
     /// Lanes that are `i32`, as numbers, to nearest even.
     unsafe fn integers_to_floats(self) -> Self;
     /// The larger of `self`'s bits and those of `other`'s magnitude, as integers: NaN is
     /// larger than any number.
     unsafe fn larger_magnitude(self, other: Self) -> Self;
-    /// The largest lane, as an integer not below zero.
-    unsafe fn largest_integer(self) -> u32;
     /// Writes `LANES` bytes: the lowest of each lane.
     unsafe fn store_low_bytes(self, to: *mut u8);
 

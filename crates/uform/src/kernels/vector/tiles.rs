@@ -18,6 +18,9 @@ pub(in crate::kernels) const TILES_ROWS: usize = 32;
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
+/// Numbers of i8 to a group.
+const GROUP_BYTES: usize = 4;
+
 /// Groups of four bytes to a step, and outputs to a half of a panel.
 const SIDE: usize = STEP_BYTES / 4;
 
@@ -63,7 +66,7 @@ struct Block([f32; TILES_ROWS * TILES_COLUMNS]);
 
 /// Bytes of panels that pass by all rows before the next ones come: these, the next and the rows
 /// stay in a core's own cache. Measured with MiniLM: four times as many are a tenth slower.
-const GROUP_BYTES: usize = 1 << 17;
+const PASSING_BYTES: usize = 1 << 17;
 
 /// The given tiles of rows, [`TILES_ROWS`] each, of the given panels.
 ///
@@ -83,7 +86,7 @@ pub(in crate::kernels) unsafe fn piece<V: Simd, T: Tiles>(
 ) {
     let weight = layer.weight;
     let panel_bytes = weight.steps() * STEP_BYTES * TILES_COLUMNS;
-    let together = (GROUP_BYTES / panel_bytes).max(1);
+    let together = (PASSING_BYTES / panel_bytes).max(1);
     let mut block = Block([0.0; TILES_ROWS * TILES_COLUMNS]);
     // SAFETY: rows and panels are within the layer, and a block holds a product's sums.
     // `finish` writes these rows' elements of the panel's columns, which are this task's.
@@ -133,20 +136,26 @@ pub(in crate::kernels) unsafe fn piece<V: Simd, T: Tiles>(
     }
 }
 
-/// Integer sums, and the scales that make them numbers.
+/// Integer sums, what is kept apart from them, and the scales that make them numbers.
 struct Scaled;
 
 impl Sums for Scaled {
     #[inline(always)]
     unsafe fn load<V: Simd>(layer: &Linear<'_>, from: *const f32, row: usize, column: usize) -> V {
-        // SAFETY: handed on to the caller; there is a scale for each row, and for each column of
-        // every panel.
+        // SAFETY: handed on to the caller; there is a tail for each row, a scale for each column
+        // of every panel, and a group for each input of a row.
         unsafe {
-            let row_scale = V::splat(*layer.rows.scales().get_unchecked(row));
+            let tail = layer.rows.tails().get_unchecked(row);
             let scales = V::load(layer.weight.scales().as_ptr().add(column));
-            V::load(from)
-                .integers_to_floats()
-                .mul(row_scale.mul(scales))
+            let mut sum = V::load(from);
+            for apart in tail.apart() {
+                let input = apart.input as usize;
+                let group = layer.weight.groups_from(column / TILES_COLUMNS, input);
+                let words = V::load(group.add(column_words(column % TILES_COLUMNS)).cast());
+                sum = sum.add_byte_product(apart.number, words, input % GROUP_BYTES);
+            }
+            sum.integers_to_floats()
+                .mul(V::splat(tail.scale).mul(scales))
         }
     }
 }
