@@ -61,7 +61,7 @@ is<Same<ReturnType<typeof Model.loadRam>, Model>>();
 const description = model.describe();
 is<Same<typeof description, ModelDescription>>();
 is<Same<typeof description.cpuClass, CpuClass>>();
-is<Same<typeof description.precision, "f32">>();
+is<Same<typeof description.precision, "f32" | "bf16" | "i8">>();
 is<Same<typeof description.pooling, Pooling | null>>();
 is<Same<typeof description.prompts, Readonly<Record<string, string>>>>();
 
