@@ -88,7 +88,7 @@ is<Same<typeof error.status, Status>>();
 
 const described = Executor.forRam({ memoryDomains: [0] as const }).describe();
 is<Same<typeof described, ExecutorDescription>>();
-is<Same<typeof described.kind, "ram" | "inline">>();
+is<Same<typeof described.kind, "ram" | "pool" | "inline">>();
 is<Same<typeof described.mood, Mood>>();
 is<Same<typeof described.counted.quota, number | null>>();
 ({ memoryDomains: [0, 1] }) satisfies OpenOptions;
