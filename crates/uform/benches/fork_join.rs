@@ -60,8 +60,14 @@ fn main() {
         &[
             #[cfg(target_os = "linux")]
             (
-                "a bare futex, there and back",
-                Box::new(|| futex_round_trips(60)),
+                "a bare futex, there and back, both asleep",
+                Box::new(|| futex_round_trips(60, Waker::Sleeps)),
+            ),
+            // As who leads a team does: the two compute side by side, so the wake-up crosses cores.
+            #[cfg(target_os = "linux")]
+            (
+                "a bare futex, a core each, its waker awake",
+                Box::new(|| futex_round_trips(60, Waker::Spins)),
             ),
             (
                 "uform, fork-join, both must come",
@@ -144,10 +150,18 @@ fn on_rayon(times: usize) -> Vec<u128> {
     })
 }
 
-/// Two threads that wake each other and do nothing else.
+/// How the first of two threads waits for the second.
 #[cfg(target_os = "linux")]
-fn futex_round_trips(times: usize) -> Vec<u128> {
-    let (there, back) = (AtomicU32::new(0), AtomicU32::new(0));
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waker {
+    Sleeps,
+    Spins,
+}
+
+/// Two threads of which the first wakes the second, is answered, and that is all.
+#[cfg(target_os = "linux")]
+fn futex_round_trips(times: usize, waker: Waker) -> Vec<u128> {
+    let (there, back) = &(AtomicU32::new(0), AtomicU32::new(0));
     let send = |word: &AtomicU32| {
         word.fetch_add(1, Ordering::SeqCst);
         futex(word, libc::FUTEX_WAKE, 1);
@@ -158,18 +172,42 @@ fn futex_round_trips(times: usize) -> Vec<u128> {
         }
     };
     thread::scope(|scope| {
-        scope.spawn(|| {
+        if waker == Waker::Spins {
+            stay_on(0);
+        }
+        scope.spawn(move || {
+            if waker == Waker::Spins {
+                stay_on(1);
+            }
             for round in 0..times as u32 {
-                receive(&there, round);
-                send(&back);
+                receive(there, round);
+                send(back);
             }
         });
         sample(times, PAUSE, || {
             let round = back.load(Ordering::SeqCst);
-            send(&there);
-            receive(&back, round);
+            send(there);
+            match waker {
+                Waker::Sleeps => receive(back, round),
+                Waker::Spins => {
+                    while back.load(Ordering::SeqCst) == round {
+                        hint::spin_loop();
+                    }
+                }
+            }
         })
     })
+}
+
+/// Keeps the calling thread, which is a round's own, on one core.
+#[cfg(target_os = "linux")]
+fn stay_on(core: usize) {
+    // SAFETY: a mask is plain bits, for which zero is a value; the call reads it.
+    unsafe {
+        let mut cores: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut cores);
+        libc::sched_setaffinity(0, size_of_val(&cores), &cores);
+    }
 }
 
 #[cfg(target_os = "linux")]
