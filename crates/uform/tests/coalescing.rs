@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::tiny::Tiny;
 use proptest::prelude::*;
 use uform::executor::{Arena, Control, Executor, Mood, Share, Work};
-use uform::kernels::ForkJoin;
+use uform::kernels::{ForkJoin, Precision};
 use uform::model::{
     Embeddings, EncodeOptions, Model, ModelOptions, Texts, Truncate, files::Memory,
 };
@@ -391,7 +391,12 @@ fn tiny_model(change: impl FnOnce(&mut Tiny)) -> Model {
     let mut tiny = Tiny::new();
     change(&mut tiny);
     let source = Memory::new(tiny.files);
-    Model::load_from(&source, &ModelOptions::default(), &Executor::inline()).unwrap()
+    // How much text may run together is the precision's to say.
+    let options = ModelOptions {
+        precision: Some(Precision::F32),
+        ..ModelOptions::default()
+    };
+    Model::load_from(&source, &options, &Executor::inline()).unwrap()
 }
 
 /// A call on one of two models.
