@@ -117,11 +117,14 @@ fn compare(title: &str, ways: &[Way<'_>]) {
     times.iter_mut().for_each(|times| times.sort_unstable());
     let median = |times: &[u128]| times[times.len() / 2];
     let first = median(&times[0]) as f64;
-    println!("\n{title:<46}{:>10}{:>10}{:>8}", "least", "median", "ratio");
+    println!(
+        "\n{title:<46}{:>10}{:>10}{:>10}",
+        "least", "median", "ratio"
+    );
     for ((name, _), times) in ways.iter().zip(&times) {
         let (least, median) = (times[0], median(times));
         let ratio = median as f64 / first;
-        println!("  {name:<44}{least:>10}{median:>10}{ratio:>8.2}");
+        println!("  {name:<44}{least:>10}{median:>10}{ratio:>10.2}");
     }
 }
 
