@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -434,6 +434,25 @@ fn free_waits_for_an_immediate_call() {
             executor.free();
             assert!(ended.load(Ordering::SeqCst));
         });
+    }
+}
+
+#[test]
+fn an_executor_freed_by_several_was_not_finished_while_another_looked() {
+    for make in [Executor::inline, || with_threads(1)] {
+        for _ in 0..300 {
+            let executor = make();
+            let together = Barrier::new(3);
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        together.wait();
+                        executor.free();
+                        assert!(executor.is_finished());
+                    });
+                }
+            });
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use super::pace::Pace;
 use super::pools::Turn;
 use super::seat::{Here, sit};
 use super::sync::thread::{Builder, JoinHandle};
-use super::sync::{Mutex, lock, mpsc};
+use super::sync::{AtomicBool, Mutex, Ordering, lock, mpsc};
 use super::team::Team;
 use crate::kernels::ForkJoin;
 use crate::placement::Place;
@@ -44,6 +44,8 @@ pub(super) struct Threads {
     bell: Arc<Bell>,
     /// Held while joining. No call is accepted by then, so `ready` never waits for it.
     conductor: Mutex<Conductor>,
+    /// Whether nothing is left to join, told without the lock, which another `join` may hold.
+    joined: AtomicBool,
 }
 
 /// Where the conductor is in its life.
@@ -80,6 +82,7 @@ impl Threads {
             pace,
             bell: Arc::new(Bell::new()),
             conductor: Mutex::new(Conductor::NotYet),
+            joined: AtomicBool::new(false),
         }
     }
 
@@ -227,10 +230,14 @@ impl Threads {
             // the same, it has ended, which is what is asked here.
             drop(handle.join());
         }
+        self.joined.store(true, Ordering::Release);
     }
 
     /// Whether no thread is left, without waiting for one.
     pub(super) fn is_joined(&self) -> bool {
+        if self.joined.load(Ordering::Acquire) {
+            return true;
+        }
         let conductor = match self.conductor.try_lock() {
             Ok(conductor) => conductor,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
