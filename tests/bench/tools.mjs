@@ -28,6 +28,18 @@ export const peers = {
     needs: [places.packages, places.onnx],
     tools: [onnxruntime("fp32", "model.onnx"), onnxruntime("q8", "model_quantized.onnx")],
   },
+  // On Node.js 20 the module without relaxed SIMD; run the bench by a newer one for the best.
+  "uform-web": {
+    parts: [],
+    needs: [places.web],
+    tools: ["f32", "i8"].map((precision) => ({
+      name: `uform web ${precision}`,
+      ways: ["one", "batches", "whole"],
+      callers: false,
+      threads: 1,
+      command: () => node("uform-web.mjs", places.model, precision),
+    })),
+  },
   "onnxruntime-web": {
     parts: ["packages", "onnx"],
     needs: [places.packages, places.onnx],

@@ -70,7 +70,14 @@ fn node_tests(depth: Depth) -> Result<Command> {
         // A hang is a failure with a name, not a job that never ends.
         command.arg("--test-timeout=300000");
     }
-    for folder in ["tests/node", "tests/package", "tests/bench", "examples"] {
+    for folder in [
+        "tests/node",
+        "tests/package",
+        "tests/browser",
+        "tests/bundlers",
+        "tests/bench",
+        "examples",
+    ] {
         command.args(test_files(&root().join(folder))?);
     }
     Ok(command)
