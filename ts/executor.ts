@@ -1,5 +1,5 @@
 import type { CompiledExecutor, CoreCount } from "./backend/backend.js";
-import { backend } from "./backend/native.js";
+import { backend } from "./backend/chosen.js";
 import { deferred } from "./deferred.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { constant, detached, Handle } from "./handle.js";

@@ -1,4 +1,4 @@
-import { backend } from "./backend/native.js";
+import { backend } from "./backend/chosen.js";
 import { translated } from "./errors.js";
 
 /** What this binary was built with: comma-separated words, such as `"intel-skylake,threads"`. */

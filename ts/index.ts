@@ -1,47 +1,13 @@
 /**
- * Local text embeddings, on threads placed by you.
- *
- * An {@link Executor} runs: it owns threads. A {@link Model} owns: its weights. A verb of a model,
- * such as {@link Model.encodeText}, takes the executor to run on among its options.
+ * Local text embeddings, on threads placed by you: the entry for Node.js, where a native addon
+ * computes. `web.ts` is the other one.
  *
  * @packageDocumentation
  */
 /// <reference lib="esnext.disposable" preserve="true" />
+import { provide } from "./backend/chosen.js";
+import { native } from "./backend/native.js";
 
-export type { CompiledExecutor, CompiledModel, CoreCount } from "./backend/backend.js";
-export type { ModelDescription } from "./description.js";
-export { Embeddings } from "./embeddings.js";
-export {
-  ConfigMismatchError,
-  ContendedError,
-  CorruptModelError,
-  DeferredLimitError,
-  DeviceFaultError,
-  FreedError,
-  InvalidArgumentError,
-  IoError,
-  NotFoundError,
-  OutOfMemoryError,
-  Status,
-  TimedOutError,
-  UformError,
-  UnsupportedError,
-} from "./errors.js";
-export {
-  Executor,
-  type ExecutorDescription,
-  type ExecutorForRamConfig,
-  type ExecutorOnPoolConfig,
-  Mood,
-} from "./executor.js";
-export { capabilitiesAvailable, capabilitiesCompiled, type CpuClass } from "./hardware.js";
-export {
-  type EncodeTextOptions,
-  type EncodeTextSyncOptions,
-  Model,
-  type LoadRamOptions,
-  type OpenOptions,
-  type Pooling,
-  type Precision,
-} from "./model.js";
-export { ThreadPool, type ThreadPoolConfig } from "./pool.js";
+provide(native);
+
+export * from "./surface.js";

@@ -1,9 +1,9 @@
 import type { CompiledModel, EncodeOptions } from "./backend/backend.js";
-import { backend } from "./backend/native.js";
+import { backend, loadBackend } from "./backend/chosen.js";
 import { deferred, type DeferredOptions, Outstanding } from "./deferred.js";
 import { describe, type ModelDescription } from "./description.js";
 import { Embeddings } from "./embeddings.js";
-import { FreedError, InvalidArgumentError, translated } from "./errors.js";
+import { fromBackend, FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { compiledExecutor, type Executor, executorOption } from "./executor.js";
 import { constant, detached, Handle } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
@@ -21,6 +21,7 @@ import {
   refuse,
   text,
 } from "./options.js";
+import { gather, type ModelSource, sourceOption } from "./source.js";
 
 const precisions = ["auto", "f32", "bf16", "i8"] as const;
 const poolings = ["mean", "cls", "max", "last", "mean-sqrt", "weighted-mean"] as const;
@@ -53,7 +54,13 @@ export interface LoadRamOptions {
 }
 
 /** How {@link Model.open} loads. Progress is in bytes. */
-export interface OpenOptions extends LoadRamOptions, DeferredOptions {}
+export interface OpenOptions extends LoadRamOptions, DeferredOptions {
+  /**
+   * Keeps what is taken from a URL in the browser's cache, and takes it from there the next time,
+   * as long as the server tells the same size or cannot be reached. Absent: `false`.
+   */
+  cache?: boolean | undefined;
+}
 
 /** How {@link Model.encodeTextSync} encodes. Absent: what the model's own files say. */
 export interface EncodeTextSyncOptions {
@@ -97,7 +104,7 @@ const onlyDeferred = {
   signal: "an immediate call cannot be given up; encodeText takes it",
   onProgress: "an immediate call holds the thread that would be told; encodeText takes it",
 };
-const openShape = { ...loadShape, ...deferredShape };
+const openShape = { ...loadShape, cache: flag, ...deferredShape };
 const encodeDeferredShape = { ...encodeShape, ...deferredShape };
 
 const pathOption: Option<string> = (value, refuse) =>
@@ -106,6 +113,12 @@ const pathOption: Option<string> = (value, refuse) =>
     : refuse(
         "the path of a model's folder or .safetensors file, as a string (of a URL: fileURLToPath)",
       );
+
+/** What {@link Model.loadRam} is asked for in vain. */
+const onlyOpen = { cache: "a path has nothing to keep; Model.open takes it for a URL" };
+
+const placeOption: Option<string | ModelSource> = (value, refuse) =>
+  typeof value === "string" ? pathOption(value, refuse) : sourceOption(value, refuse);
 
 /** Only this module makes models. */
 const key = Symbol("model");
@@ -143,7 +156,7 @@ export class Model extends Handle {
    */
   static loadRam(path: string, options: LoadRamOptions = {}): Model {
     const checked = readArgument("Model.loadRam", "path", path, pathOption);
-    const { executor, ...rest } = readOptions("Model.loadRam", options, loadShape);
+    const { executor, ...rest } = readOptions("Model.loadRam", options, loadShape, onlyOpen);
     const runner = compiledExecutor(executor);
     return new Model(
       key,
@@ -153,25 +166,57 @@ export class Model extends Handle {
 
   /**
    * Loads a model without blocking: the files are read on the executor's threads, and the event
-   * loop stays free.
+   * loop stays free. Where WebAssembly computes, it {@link load}s the module first.
    *
-   * @param path - As for {@link loadRam}.
+   * @param source - A path as for {@link loadRam}, in Node.js; or the URL of the model's folder, its
+   * files, or a record of them. A model from a path joins the executor's queue at once, others when
+   * their files are there.
    * @param options - Where and how; every part has a default.
    * @throws As {@link loadRam}, by rejecting; {@link DeferredLimitError} when too many calls are
-   * outstanding on the executor.
+   * outstanding on the executor; {@link IoError} for what cannot be fetched.
    */
-  static async open(path: string, options: OpenOptions = {}): Promise<Model> {
-    const checked = readArgument("Model.open", "path", path, pathOption);
-    const { executor, signal, onProgress, ...rest } = readOptions("Model.open", options, openShape);
+  static async open(source: string | ModelSource, options: OpenOptions = {}): Promise<Model> {
+    const checked = readArgument("Model.open", "source", source, placeOption);
+    const { executor, signal, onProgress, cache, ...rest } = readOptions(
+      "Model.open",
+      options,
+      openShape,
+    );
+    const discard = (unwanted: CompiledModel) => backend().modelFree(unwanted);
+    if (typeof checked === "string") {
+      if (cache === true) refuse("Model.open", "`cache`", "`false` for a path", cache);
+      const runner = compiledExecutor(executor);
+      const compiled = await deferred<CompiledModel>(
+        backend(),
+        { signal, onProgress },
+        {
+          submit: (call, settle) => backend().modelOpenRam(checked, rest, runner, call, settle),
+          discard,
+        },
+      );
+      return new Model(key, compiled);
+    }
+    if (signal?.aborted) throw signal.reason;
+    await loadBackend().catch((failure) => {
+      throw fromBackend(failure);
+    });
     const runner = compiledExecutor(executor);
+    const told = { signal, onProgress, cache };
+    const { files, bytes } = await gather(backend(), checked, told);
     const compiled = await deferred<CompiledModel>(
       backend(),
-      { signal, onProgress },
+      { signal },
       {
-        submit: (call, settle) => backend().modelOpenRam(checked, rest, runner, call, settle),
-        discard: (unwanted) => backend().modelFree(unwanted),
+        submit: (call, settle) => backend().modelOpenFiles(files, rest, runner, call, settle),
+        discard,
       },
     );
+    try {
+      await onProgress?.(bytes, bytes);
+    } catch (thrown) {
+      discard(compiled);
+      throw thrown;
+    }
     return new Model(key, compiled);
   }
 

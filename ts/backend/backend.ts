@@ -7,6 +7,9 @@
  * `code` is one of the engine's. A deferred function never calls `settle` before it has returned.
  */
 export interface Backend {
+  /** Which WebAssembly module this is; `null`: the native addon. */
+  readonly module?: string | null;
+
   /** What this binary was built with: comma-separated words. */
   capabilitiesCompiled(): string;
   /** What this machine offers now: comma-separated words. */
@@ -38,11 +41,30 @@ export interface Backend {
   /** Ends its threads, unless an executor borrows it. Again: nothing. */
   poolFree(pool: CompiledPool): void;
 
+  /** Files of a model that are brought one by one. */
+  filesCreate(): CompiledFiles;
+  /** The names of files to bring next; none: the model can be opened, or cannot be helped. */
+  filesWanted(files: CompiledFiles): string[];
+  /** There is no such file. */
+  filesAbsent(files: CompiledFiles, name: string): void;
+  /** Makes room for `size` bytes of a file. */
+  filesBegin(files: CompiledFiles, name: string, size: number): void;
+  /** Copies bytes to the end of a file that was begun. */
+  filesAppend(files: CompiledFiles, name: string, bytes: Uint8Array): void;
+
   /** Loads a model into host memory. */
   modelLoadRam(path: string, options: LoadOptions, executor: CompiledExecutor): CompiledModel;
   /** The same without waiting. */
   modelOpenRam(
     path: string,
+    options: LoadOptions,
+    executor: CompiledExecutor,
+    call: CompiledCall,
+    settle: Settle<CompiledModel>,
+  ): void;
+  /** The same from files, which it takes. */
+  modelOpenFiles(
+    files: CompiledFiles,
     options: LoadOptions,
     executor: CompiledExecutor,
     call: CompiledCall,
@@ -95,6 +117,11 @@ export interface CompiledPool {
 /** The backend's handle of a model. It belongs to the environment that made it. */
 export interface CompiledModel {
   readonly [kind]: "model";
+}
+
+/** The backend's handle of files. */
+export interface CompiledFiles {
+  readonly [kind]: "files";
 }
 
 /** The backend's handle of a deferred call. */

@@ -1,5 +1,6 @@
-import { UnsupportedError } from "../errors.js";
+import { InvalidArgumentError, UnsupportedError } from "../errors.js";
 import type { Backend } from "./backend.js";
+import type { Provider } from "./chosen.js";
 
 /** The platforms an addon is published for. */
 const published = ["linux-x64-gnu"];
@@ -26,9 +27,17 @@ export function loadWith(require: Require): void {
  *
  * @internal
  */
-export function backend(): Backend {
-  return (addon ??= load());
-}
+export const native: Provider = {
+  backend: () => (addon ??= load()),
+  async load(wasm) {
+    if (wasm !== undefined) {
+      throw new InvalidArgumentError(
+        "load: `wasm` was given, and here the native addon computes: leave it out, or import uform/web",
+      );
+    }
+    this.backend();
+  },
+};
 
 function load(): Backend {
   const load = typeof __filename === "undefined" && requireFrom ? requireFrom : ownRequire();

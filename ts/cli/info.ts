@@ -1,6 +1,6 @@
 import { cpus } from "node:os";
 import type { CoreCount, HardwareDescription } from "../backend/backend.js";
-import { backend } from "../backend/native.js";
+import { backend } from "../backend/chosen.js";
 import { UformError } from "../errors.js";
 import { capabilitiesAvailable, capabilitiesCompiled } from "../hardware.js";
 import { read } from "./arguments.js";

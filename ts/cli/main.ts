@@ -6,6 +6,7 @@
  * files. What was asked for goes to standard output, everything else to standard error. Exit codes:
  * 0 done, 1 failed, 2 not understood; a signal ends it as usual.
  */
+import "../index.js";
 import { InvalidArgumentError, UformError } from "../errors.js";
 import { nearest } from "../options.js";
 import { embed, embedUsage } from "./embed.js";

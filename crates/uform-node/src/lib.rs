@@ -11,7 +11,7 @@
 //! | [`outcome`] | what a call brings back, as JavaScript values |
 //! | [`arrays`] | vectors of numbers as typed arrays, copied only where that is cheaper |
 //! | [`errors`] | the engine's errors as JavaScript errors |
-//! | [`call`], [`executor`], [`pool`], [`model`], [`hardware`] | the exported functions |
+//! | [`call`], [`executor`], [`pool`], [`files`], [`model`], [`hardware`] | the exported functions |
 //!
 //! Nothing here is process-wide and mutable: an environment can come, fail, and go
 //! without another one noticing.
@@ -25,6 +25,7 @@ mod channel;
 mod environment;
 mod errors;
 mod executor;
+mod files;
 mod hardware;
 mod model;
 mod outcome;

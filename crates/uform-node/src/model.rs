@@ -5,6 +5,7 @@ use crate::{
     environment::{Account, Environment},
     errors::{Result, internal, refusal},
     executor::{CompiledExecutor, class},
+    files::CompiledFiles,
     outcome::{Outcome, Value},
 };
 use napi::{
@@ -161,6 +162,31 @@ pub fn model_open_ram(
     let control = Arc::clone(call);
     Model::open_ram(
         path.into(),
+        options,
+        &executor.executor,
+        control,
+        move |outcome| {
+            ticket.settle(outcome.map(Outcome::Model));
+        },
+    );
+    Ok(())
+}
+
+/// The same from files, which it takes.
+#[napi(catch_unwind)]
+pub fn model_open_files(
+    files: &CompiledFiles,
+    options: LoadOptions,
+    executor: &CompiledExecutor,
+    call: &CompiledCall,
+    settle: Unknown<'_>,
+) -> Result<()> {
+    let options = options.parse()?;
+    let ticket = executor.environment().ticket(settle.raw())?;
+    let control = Arc::clone(call);
+    let source = Box::new(files.take());
+    Model::open_from(
+        source,
         options,
         &executor.executor,
         control,

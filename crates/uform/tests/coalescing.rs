@@ -85,7 +85,7 @@ impl Work for Piece {
         admits
     }
 
-    fn run(
+    async fn run(
         calls: &mut [Share<'_, Self>],
         team: &dyn ForkJoin,
         arenas: &mut [Arena],
@@ -275,7 +275,7 @@ impl Work for Loop {
         true
     }
 
-    fn run(
+    async fn run(
         calls: &mut [Share<'_, Self>],
         _team: &dyn ForkJoin,
         _arenas: &mut [Arena],

@@ -1,14 +1,16 @@
-//! The package as it is published: the addon beside its `package.json`, and `dist/`.
+//! The package as it is published: the addon beside its `package.json`, and `dist/` with the
+//! WebAssembly modules.
 
 use std::fs;
 use std::path::Path;
 
 use crate::command::{cargo, npm_program, run};
-use crate::{Result, hwloc, root, target};
+use crate::{Result, hwloc, root, target, wasm};
 
-/// Both halves; cargo and the TypeScript compiler skip what is up to date.
+/// All of it; cargo and the TypeScript compiler skip what is up to date.
 pub fn all() -> Result {
     addon()?;
+    wasm::make()?;
     typescript()
 }
 
@@ -28,7 +30,13 @@ fn addon() -> Result {
 }
 
 fn typescript() -> Result {
-    run(npm_program("tsc").args(["--project", "tsconfig.json"]))
+    run(npm_program("tsc").args(["--project", "tsconfig.json"]))?;
+    run(npm_program("tsc").args(["--project", "tsconfig.web.json"]))?;
+    // The same sources are CommonJS in the folder above.
+    let package = root().join("dist/web/package.json");
+    let text = "{ \"type\": \"module\", \"sideEffects\": [\"./web.js\"] }\n";
+    fs::write(&package, text)
+        .map_err(|error| format!("cannot write {}: {error}", package.display()))
 }
 
 /// Copies beside the destination and renames: a process that has the old addon mapped keeps it whole.

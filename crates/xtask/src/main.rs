@@ -13,6 +13,7 @@ mod model;
 mod pack;
 mod tally;
 mod test;
+mod wasm;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ cargo xtask <verb>
   fetch-model         all-MiniLM-L6-v2, into models/
   test [--soak]       every test; --soak repeats the patient ones many times
   lint                formatting, clippy, the TypeScript compiler
+  wasm                the WebAssembly modules, into dist/web/
   wasm-check          the engine compiles for WebAssembly
   pack                both npm packages as tarballs, into target/package/
   demo [argument …]   examples/semantic-search
@@ -55,6 +57,7 @@ fn dispatch(verb: &str, rest: &[String]) -> Result {
         ("test", []) => test::all(test::Depth::Short),
         ("test", [flag]) if flag == "--soak" => test::all(test::Depth::Soak),
         ("lint", []) => check::lint(),
+        ("wasm", []) => wasm::make(),
         ("wasm-check", []) => check::wasm(),
         ("pack", []) => pack::both(),
         ("demo", _) => program("examples/semantic-search/main.mjs", rest),

@@ -1,13 +1,17 @@
 //! One call: what its caller keeps of it, and what the queue holds of it.
 
 use std::any::Any;
+use std::future::{self, Future};
 use std::iter;
 use std::panic::{self, AssertUnwindSafe};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 
 use super::Core;
 use super::order::Ticket;
 use super::scratch::Arena;
+use super::steps::{Steps, step};
 use super::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use super::work::{self, Job, Work};
 use crate::kernels::ForkJoin;
@@ -126,7 +130,12 @@ pub(super) trait Deferred: Send {
     fn admits(&mut self, next: &dyn Deferred) -> bool;
 
     /// Computes, together with the calls it admitted, and keeps the outcomes.
-    fn run(&mut self, admitted: &mut [Queued], team: &dyn ForkJoin, arenas: &mut [Arena]);
+    fn run<'a>(
+        &'a mut self,
+        admitted: &'a mut [Queued],
+        team: &'a dyn ForkJoin,
+        arenas: &'a mut [Arena],
+    ) -> Steps<'a>;
 
     /// Keeps an error as the outcome.
     fn fail(&mut self, error: Error);
@@ -177,13 +186,20 @@ where
         }
     }
 
-    fn run(&mut self, admitted: &mut [Queued], team: &dyn ForkJoin, arenas: &mut [Arena]) {
+    fn run<'a>(
+        &'a mut self,
+        admitted: &'a mut [Queued],
+        team: &'a dyn ForkJoin,
+        arenas: &'a mut [Arena],
+    ) -> Steps<'a> {
         let admitted = admitted.iter_mut();
         let others = admitted.filter_map(|(_, call)| call.job_mut().downcast_mut::<Job<W>>());
         let mut jobs: Vec<_> = iter::once(&mut self.job).chain(others).collect();
-        work::run(&mut jobs, team, arenas);
-        // Whoever is told of one call finds nothing of the others' work alive either.
-        jobs.iter_mut().for_each(|job| job.work = None);
+        Box::pin(async move {
+            work::run(&mut jobs, team, arenas).await;
+            // Whoever is told of one call finds nothing of the others' work alive either.
+            jobs.iter_mut().for_each(|job| job.work = None);
+        })
     }
 
     fn fail(&mut self, error: Error) {
@@ -218,12 +234,22 @@ where
 
 /// The edge of a call: a panic inside becomes an error of the call alone.
 pub(super) fn guarded<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
-    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
-        Err(Error::new(
-            Status::Internal,
-            format!("the call panicked: {}", text_of(&*payload)),
-        ))
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(panicked(&*payload)))
+}
+
+/// The same around every step.
+pub(super) async fn guarded_steps<R>(work: impl Future<Output = Result<R>>) -> Result<R> {
+    let mut work = pin!(work);
+    future::poll_fn(|_| {
+        panic::catch_unwind(AssertUnwindSafe(|| step(work.as_mut())))
+            .unwrap_or_else(|payload| Poll::Ready(Err(panicked(&*payload))))
     })
+    .await
+}
+
+fn panicked(payload: &(dyn Any + Send)) -> Error {
+    let message = format!("the call panicked: {}", text_of(payload));
+    Error::new(Status::Internal, message)
 }
 
 /// Runs what the caller gave us to be told with. A panic in it has nobody left to go to.

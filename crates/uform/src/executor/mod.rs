@@ -18,6 +18,7 @@
 //! | `order` | the rule: who holds, who is next, who is refused; without threads |
 //! | `call` | one call: its control, its outcome, who is told |
 //! | `work` | what a deferred call computes, alone or in a run with its neighbours |
+//! | `steps` | work that can stop and go on, for whoever has one thread for everything |
 //! | `threads` | the conductor and the workers it spawns (`turns`: where there are none) |
 //! | `team`, `gate`, `bell` | how lanes share one job, and why no wake-up is lost |
 //! | `borrowed`, `pools` | lanes that are a ForkUnion pool's threads, and whose turn it is on them |
@@ -52,6 +53,7 @@ mod inside;
 mod mood;
 mod order;
 mod scratch;
+mod steps;
 mod sync;
 mod work;
 
@@ -93,6 +95,7 @@ pub use mood::Mood;
 #[cfg(feature = "native")]
 pub(crate) use near::Near;
 pub use scratch::Arena;
+pub use steps::{complete, pause};
 #[cfg(feature = "native")]
 pub use thread_pool::ThreadPool;
 pub use work::{Share, Work};
@@ -410,8 +413,8 @@ impl Executor {
         }
     }
 
-    /// Runs the deferred call whose turn it is, and the neighbours that are computed with it,
-    /// for an event loop to call; whether there was one.
+    /// For an event loop to call: a step of the deferred call whose turn it is, and of the
+    /// neighbours that are computed with it; whether there was one.
     #[cfg(not(feature = "native"))]
     pub fn turn(&self) -> bool {
         self.core().turn()
@@ -481,6 +484,7 @@ impl Drop for Handle {
             self.core.close();
         } else {
             self.core.abandon();
+            Threads::finish(&self.core);
         }
     }
 }
@@ -581,6 +585,7 @@ impl Core {
 
     /// Runs the deferred call whose turn it is, and the neighbours it admits;
     /// whether there was one.
+    #[cfg(feature = "native")]
     fn turn(&self) -> bool {
         let Some(turn) = self.threads.turn(self.name(), self.has_next()) else {
             return false;
@@ -588,14 +593,19 @@ impl Core {
         let Some(((ticket, mut first), mut admitted)) = self.next_run() else {
             return false;
         };
-        self.hold(|team, arenas| first.run(&mut admitted, team, arenas));
+        self.hold(|team, arenas| complete(first.run(&mut admitted, team, arenas)));
         self.threads.line_up(self.name(), self.has_next());
         drop(turn);
-        for (ticket, call) in iter::once((ticket, first)).chain(admitted) {
+        self.settle((ticket, first), admitted);
+        true
+    }
+
+    /// Hands the outcomes of a run over, in the order its calls were submitted.
+    fn settle(&self, first: Queued, admitted: Vec<Queued>) {
+        for (ticket, call) in iter::once(first).chain(admitted) {
             inside(self.name(), || tell(|| call.settle()));
             self.over(ticket);
         }
-        true
     }
 
     fn has_next(&self) -> bool {
@@ -621,13 +631,18 @@ impl Core {
         let outcome = {
             let mut arenas = lock(&self.arenas);
             let outcome = inside(self.name(), || work(self.threads.team(), &mut arenas));
-            arenas.iter_mut().for_each(Arena::end_call);
-            let bytes = arenas.iter().map(Arena::bytes).sum();
-            self.scratch_bytes.store(bytes, Ordering::Relaxed);
+            self.computed(&mut arenas);
             outcome
         };
         self.no_longer_holds();
         outcome
+    }
+
+    /// The hold's end for what it computed in.
+    fn computed(&self, arenas: &mut [Arena]) {
+        arenas.iter_mut().for_each(Arena::end_call);
+        let bytes = arenas.iter().map(Arena::bytes).sum();
+        self.scratch_bytes.store(bytes, Ordering::Relaxed);
     }
 
     fn no_longer_holds(&self) {

@@ -1,16 +1,76 @@
 //! An executor's threads where there are none: the calling thread is the only
 //! lane, and deferred calls run as the event loop turns. Same shape as `threads.rs`.
+//!
+//! A turn computes one step of the run that holds. Between two turns the run waits here, with
+//! all it computes in, and still holds: who comes meanwhile is queued or refused by the one rule
+//! of `order`, as everywhere.
 
+use std::mem;
 use std::sync::Arc;
+use std::task::Poll;
 
 use super::Core;
+use super::call::Queued;
+use super::inside::inside;
 use super::mood::{Mood, SharedMood};
+use super::scratch::Arena;
+use super::steps::{Steps, step};
+use super::sync::{Mutex, lock};
 use crate::Result;
 use crate::kernels::{ForkJoin, Solo};
 
 /// See the module.
 pub(super) struct Threads {
     mood: SharedMood,
+    /// The run that holds, between two of its steps.
+    paused: Mutex<Option<Steps<'static, Ran>>>,
+}
+
+/// A run's calls, with their outcomes, and what they computed in.
+struct Ran {
+    first: Queued,
+    admitted: Vec<Queued>,
+    arenas: Vec<Arena>,
+}
+
+async fn run(mut first: Queued, mut admitted: Vec<Queued>, mut arenas: Vec<Arena>) -> Ran {
+    first.1.run(&mut admitted, &Solo, &mut arenas).await;
+    Ran {
+        first,
+        admitted,
+        arenas,
+    }
+}
+
+impl Core {
+    /// Computes a step of the run that holds, or of the next; whether there was one.
+    pub(super) fn turn(&self) -> bool {
+        let paused = lock(&self.threads.paused).take();
+        let mut steps = match paused {
+            Some(steps) => steps,
+            None => {
+                let Some((first, admitted)) = self.next_run() else {
+                    return false;
+                };
+                let arenas = mem::take(&mut *lock(&self.arenas));
+                Box::pin(run(first, admitted, arenas))
+            }
+        };
+        match inside(self.name(), || step(steps.as_mut())) {
+            Poll::Pending => *lock(&self.threads.paused) = Some(steps),
+            Poll::Ready(Ran {
+                first,
+                admitted,
+                mut arenas,
+            }) => {
+                self.computed(&mut arenas);
+                *lock(&self.arenas) = arenas;
+                self.no_longer_holds();
+                self.settle(first, admitted);
+            }
+        }
+        true
+    }
 }
 
 /// The right to use the only lane.
@@ -20,6 +80,7 @@ impl Threads {
     pub(super) fn new(_lanes: usize) -> Self {
         Threads {
             mood: SharedMood::new(),
+            paused: Mutex::new(None),
         }
     }
 
@@ -33,11 +94,6 @@ impl Threads {
 
     pub(super) fn team(&self) -> &dyn ForkJoin {
         &Solo
-    }
-
-    /// Whether there is a call to take: nobody else has the only lane.
-    pub(super) fn turn(&self, _executor: usize, wanted: bool) -> Option<Turn> {
-        wanted.then_some(Turn)
     }
 
     pub(super) fn line_up(&self, _executor: usize, _wanted: bool) {}
@@ -159,7 +215,7 @@ mod tests {
             self.0 == next.0
         }
 
-        fn run(
+        async fn run(
             calls: &mut [Share<'_, Self>],
             _team: &dyn ForkJoin,
             _arenas: &mut [Arena],

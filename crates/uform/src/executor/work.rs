@@ -9,9 +9,10 @@
 //! its own [`Control`] and gets its own outcome. When a run fails as a whole, its calls
 //! are run again one by one, so that each fails, or succeeds, by itself.
 
+use std::future::Future;
 use std::sync::Arc;
 
-use super::call::guarded;
+use super::call::guarded_steps;
 use super::scratch::Arena;
 use super::{Control, Hold};
 use crate::kernels::ForkJoin;
@@ -27,7 +28,9 @@ pub trait Work: Send + Sized + 'static {
     /// queue, until it refuses. The queue waits meanwhile: compare and count, no more.
     fn admits(&mut self, next: &Self) -> bool;
 
-    /// Computes a run: an outcome a call, in order, each as if the call were alone.
+    /// Computes a run, in steps that end with a [`pause`](super::pause): an outcome a call, in
+    /// order, each as if the call were alone. Whoever else has a turn between two steps finds
+    /// the executor held. Nothing wakes the future, so that it must wait for nothing.
     ///
     /// # Errors
     /// What ends the run as a whole; its calls are then run again, each alone.
@@ -35,7 +38,7 @@ pub trait Work: Send + Sized + 'static {
         calls: &mut [Share<'_, Self>],
         team: &dyn ForkJoin,
         arenas: &mut [Arena],
-    ) -> Result<Vec<Result<Self::Output>>>;
+    ) -> impl Future<Output = Result<Vec<Result<Self::Output>>>> + Send;
 }
 
 /// One call of a run.
@@ -66,7 +69,7 @@ where
         false
     }
 
-    fn run(
+    async fn run(
         calls: &mut [Share<'_, Self>],
         team: &dyn ForkJoin,
         arenas: &mut [Arena],
@@ -92,17 +95,22 @@ pub(super) struct Job<W: Work> {
 }
 
 /// Runs jobs together, and each alone when that fails.
-pub(super) fn run<W: Work>(jobs: &mut [&mut Job<W>], team: &dyn ForkJoin, arenas: &mut [Arena]) {
-    match (run_together(jobs, team, arenas), jobs) {
-        (Ok(()), _) => {}
-        (Err(error), [alone]) => alone.outcome = Some(Err(error)),
-        (Err(_), several) => several
-            .chunks_mut(1)
-            .for_each(|alone| run(alone, team, arenas)),
+pub(super) async fn run<W: Work>(
+    jobs: &mut [&mut Job<W>],
+    team: &dyn ForkJoin,
+    arenas: &mut [Arena],
+) {
+    if jobs.len() > 1 && run_together(jobs, team, arenas).await.is_ok() {
+        return;
+    }
+    for alone in jobs.chunks_mut(1) {
+        if let Err(error) = run_together(alone, team, arenas).await {
+            alone[0].outcome = Some(Err(error));
+        }
     }
 }
 
-fn run_together<W: Work>(
+async fn run_together<W: Work>(
     jobs: &mut [&mut Job<W>],
     team: &dyn ForkJoin,
     arenas: &mut [Arena],
@@ -111,13 +119,12 @@ fn run_together<W: Work>(
     if jobs.iter().all(|job| job.control.is_cancelled()) {
         return Err(Error::aborted());
     }
-    let outcomes = guarded(|| {
-        let calls = jobs.iter_mut().filter_map(|job| {
-            let Job { control, work, .. } = &mut **job;
-            work.as_mut().map(|work| Share { work, control })
-        });
-        W::run(&mut calls.collect::<Vec<_>>(), team, arenas)
-    })?;
+    let mut calls = Vec::with_capacity(jobs.len());
+    for job in jobs.iter_mut() {
+        let Job { control, work, .. } = &mut **job;
+        calls.extend(work.as_mut().map(|work| Share { work, control }));
+    }
+    let outcomes = guarded_steps(W::run(&mut calls, team, arenas)).await?;
     for (job, outcome) in jobs.iter_mut().zip(outcomes) {
         job.outcome = Some(outcome);
     }

@@ -15,7 +15,7 @@ use super::config::BertConfig;
 use super::dense::Dense;
 use super::weights::{Values, Weights};
 use crate::Result;
-use crate::executor::Arena;
+use crate::executor::{Arena, pause};
 use crate::kernels::{Activation, Embedding, ForkJoin, Kernels, Norm, Precision, Region};
 
 /// The weights of a BERT encoder, packed for one class.
@@ -89,13 +89,13 @@ impl Bert {
     /// Returns the last layer's output, `[tokens][hidden]`, and `spare` floats
     /// for the caller, both in the arena's memory. Between layers it asks `check`
     /// whether to go on, and gives up with its error.
-    pub(super) fn forward<'a>(
+    pub(super) async fn forward<'a>(
         &self,
         team: &dyn ForkJoin,
         batch: &Batch<'_>,
         spare: usize,
         arena: &'a mut Arena,
-        check: &dyn Fn() -> Result<()>,
+        check: &(dyn Fn() -> Result<()> + Sync),
     ) -> Result<(&'a [f32], &'a mut [f32])> {
         let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);
         let kernels = self.kernels;
@@ -124,7 +124,9 @@ impl Bert {
         for layer in &self.layers {
             check()?;
             step.attend(layer, states, attended);
+            pause().await;
             step.transform(layer, attended, states);
+            pause().await;
         }
         Ok((states, spare))
     }

@@ -69,7 +69,7 @@ impl Work for Call {
         admits
     }
 
-    fn run(
+    async fn run(
         calls: &mut [Share<'_, Self>],
         team: &dyn ForkJoin,
         arenas: &mut [Arena],
@@ -82,6 +82,6 @@ impl Work for Call {
             control,
         });
         let asked: Vec<_> = asked.collect();
-        encode(&first.model.0.parts, &asked, &first.options, team, arenas)
+        encode(&first.model.0.parts, &asked, &first.options, team, arenas).await
     }
 }

@@ -14,7 +14,7 @@ use super::request::Request;
 use super::texts::Texts;
 use super::tokenized::{Asked, Tokenized};
 use super::{EncodeOptions, Parts};
-use crate::executor::{Arena, Hold};
+use crate::executor::{Arena, Hold, complete};
 use crate::kernels::fork_join::for_each;
 use crate::kernels::{ForkJoin, Solo};
 use crate::memory::zeros;
@@ -29,7 +29,7 @@ pub(super) fn encode_alone(
 ) -> Result<Embeddings> {
     let control = hold.control;
     let call = Asked { texts, control };
-    let answers = encode(parts, &[call], options, hold.team, hold.arenas)?;
+    let answers = complete(encode(parts, &[call], options, hold.team, hold.arenas))?;
     answers.into_iter().next().unwrap_or_else(|| {
         Err(Error::new(
             Status::Internal,
@@ -42,7 +42,7 @@ pub(super) fn encode_alone(
 ///
 /// # Errors
 /// What ends the whole batch, which is the call's own end when there is only one.
-pub(super) fn encode(
+pub(super) async fn encode(
     parts: &Parts,
     calls: &[Asked<'_>],
     options: &EncodeOptions,
@@ -59,9 +59,9 @@ pub(super) fn encode(
         texts.saturating_mul(request.dimensions),
         "the vectors of a call",
     )?;
-    let tokenized = Tokenized::new(parts, calls, &request, team)?;
+    let tokenized = Tokenized::new(parts, calls, &request, team).await?;
     data.truncate(tokenized.lengths.len() * request.dimensions);
-    compute(parts, &request, &tokenized, &mut data, team, arenas)?;
+    compute(parts, &request, &tokenized, &mut data, team, arenas).await?;
     Ok(tokenized.answers(data, request.dimensions))
 }
 
@@ -73,7 +73,7 @@ struct Block<'a> {
     outcome: Result<()>,
 }
 
-fn compute(
+async fn compute(
     parts: &Parts,
     request: &Request,
     tokenized: &Tokenized<'_>,
@@ -83,20 +83,15 @@ fn compute(
 ) -> Result<()> {
     let plan = Plan::new(&tokenized.lengths, team.lanes());
     let mut blocks = lay_out(&plan.blocks, tokenized, request.dimensions, data);
-    let check = || tokenized.check();
-    let run = |team: &dyn ForkJoin, block: &mut Block<'_>, arena: &mut Arena| {
-        block.run(parts, request, team, arena, &check)?;
-        tokenized.advance(&block.texts);
-        Ok(())
-    };
-    if plan.shared {
-        let arena = &mut arenas[0];
-        return blocks
-            .iter_mut()
-            .try_for_each(|block| run(team, block, arena));
+    let job = (parts, request, tokenized);
+    if plan.shared || team.lanes() == 1 {
+        for block in &mut blocks {
+            block.run(job, team, &mut arenas[0]).await?;
+        }
+        return Ok(());
     }
     for_each(team, arenas, &mut blocks, |arena, block| {
-        block.outcome = run(&Solo, block, arena);
+        block.outcome = complete(block.run(job, &Solo, arena));
     });
     blocks.into_iter().try_for_each(|block| block.outcome)
 }
@@ -131,17 +126,19 @@ fn lay_out<'a>(
 }
 
 impl Block<'_> {
-    fn run(
+    async fn run(
         &mut self,
-        parts: &Parts,
-        request: &Request,
+        (parts, request, tokenized): (&Parts, &Request, &Tokenized<'_>),
         team: &dyn ForkJoin,
         arena: &mut Arena,
-        check: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
+        let check = || tokenized.check();
         let texts = self.texts.len();
         let spare = texts * parts.widths();
-        let (states, spare) = parts.bert.forward(team, &self.batch, spare, arena, check)?;
+        let (states, spare) = parts
+            .bert
+            .forward(team, &self.batch, spare, arena, &check)
+            .await?;
         let hidden = parts.hidden();
         let (mut vectors, mut rest) = spare.split_at_mut(texts * hidden);
         let mut tokens = states;
@@ -177,6 +174,7 @@ impl Block<'_> {
                 )));
             }
         }
+        tokenized.advance(&self.texts);
         Ok(())
     }
 }

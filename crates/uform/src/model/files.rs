@@ -6,12 +6,13 @@
 //! [`fetch`] and [`require`], which also recognise what is a file in name only.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ops::{Deref, Range},
     sync::Arc,
 };
 
 use crate::error::{Error, Result, Status};
+use crate::memory::{reserve, with_room};
 
 /// The largest settings file that is read; the real ones are a few kilobytes.
 pub const LARGEST_SETTINGS: u64 = 16 << 20;
@@ -75,6 +76,8 @@ impl Deref for Bytes {
 #[derive(Clone, Default)]
 pub struct Memory {
     files: BTreeMap<String, Arc<Vec<u8>>>,
+    /// Files that are known not to be there.
+    absent: BTreeSet<String>,
 }
 
 impl Memory {
@@ -83,7 +86,49 @@ impl Memory {
         let files = files.into_iter();
         Memory {
             files: files.map(|(name, bytes)| (name, Arc::new(bytes))).collect(),
+            absent: BTreeSet::new(),
         }
+    }
+
+    /// Says that there is no such file, so that it is not [wanted](super::wanted::wanted) again.
+    pub fn absent(&mut self, name: &str) {
+        self.absent.insert(name.to_owned());
+    }
+
+    /// Whether nothing is known yet of any file.
+    pub(super) fn is_new(&self) -> bool {
+        self.files.is_empty() && self.absent.is_empty()
+    }
+
+    /// Whether it is known if there is such a file.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.files.contains_key(name) || self.absent.contains(name)
+    }
+
+    /// Begins a file that comes in pieces, with room for the `size` it is expected to have.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](Status::OutOfMemory) when the system refuses it.
+    pub fn begin(&mut self, name: &str, size: usize) -> Result<()> {
+        let bytes = with_room(size, "a model's files")?;
+        self.files.insert(name.to_owned(), Arc::new(bytes));
+        Ok(())
+    }
+
+    /// Room for the next `more` bytes of a file that was begun, for the caller to fill.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](Status::OutOfMemory) when the system refuses it, and
+    /// [`Internal`](Status::Internal) for a file that was not begun, or is being read.
+    pub fn append(&mut self, name: &str, more: usize) -> Result<&mut [u8]> {
+        let Some(bytes) = self.files.get_mut(name).and_then(Arc::get_mut) else {
+            let message = format!("{name}: bytes for a file that takes none");
+            return Err(Error::new(Status::Internal, message));
+        };
+        reserve(bytes, more, "a model's files")?;
+        let start = bytes.len();
+        bytes.resize(start + more, 0);
+        Ok(&mut bytes[start..])
     }
 }
 

@@ -17,7 +17,7 @@ use super::weights::Weights;
 use super::{Model, ModelOptions, Parts};
 #[cfg(feature = "native")]
 use crate::executor::Near;
-use crate::executor::{Control, Executor, Hold};
+use crate::executor::{Arena, Control, Executor, Share, Work, complete, pause};
 use crate::hardware::CpuClass;
 use crate::hardware::topology::Topology;
 use crate::kernels::fork_join::for_each;
@@ -49,7 +49,9 @@ impl Model {
         executor: &Executor,
     ) -> Result<Model> {
         let plan = Plan::new(options, executor)?;
-        executor.immediate(&Control::new(), |hold| read(source, &plan, hold))
+        executor.immediate(&Control::new(), |hold| {
+            complete(read(source, &plan, hold.team, hold.control))
+        })
     }
 
     /// [`load_ram`](Self::load_ram) as a deferred call: returns at once, and hands the
@@ -62,15 +64,68 @@ impl Model {
         control: Arc<Control>,
         done: impl FnOnce(Result<Model>) + Send + 'static,
     ) {
-        let plan = match Plan::new(&options, executor) {
-            Ok(plan) => plan,
-            Err(error) => return done(Err(error)),
-        };
-        executor.deferred(
-            control,
-            move |hold| read(&Folder::open(&path)?, &plan, hold),
-            done,
-        );
+        let folder = move || Ok(Box::new(Folder::open(&path)?) as Box<dyn Source>);
+        open(folder, options, executor, control, done);
+    }
+
+    /// [`load_from`](Self::load_from) as a deferred call, as [`open_ram`](Self::open_ram) is of
+    /// [`load_ram`](Self::load_ram).
+    pub fn open_from(
+        source: Box<dyn Source>,
+        options: ModelOptions,
+        executor: &Executor,
+        control: Arc<Control>,
+        done: impl FnOnce(Result<Model>) + Send + 'static,
+    ) {
+        open(|| Ok(source), options, executor, control, done);
+    }
+}
+
+/// Reads a model in a deferred call, whose first act is to open the source.
+fn open(
+    source: impl FnOnce() -> Result<Box<dyn Source>> + Send + 'static,
+    options: ModelOptions,
+    executor: &Executor,
+    control: Arc<Control>,
+    done: impl FnOnce(Result<Model>) + Send + 'static,
+) {
+    let plan = match Plan::new(&options, executor) {
+        Ok(plan) => plan,
+        Err(error) => return done(Err(error)),
+    };
+    let source = Some(source);
+    executor.deferred_work(control, Load { source, plan }, done);
+}
+
+/// What a deferred call does that reads a model.
+struct Load<F> {
+    /// What opens the files; `None` once it did.
+    source: Option<F>,
+    plan: Plan,
+}
+
+impl<F> Work for Load<F>
+where
+    F: FnOnce() -> Result<Box<dyn Source>> + Send + 'static,
+{
+    type Output = Model;
+
+    fn admits(&mut self, _next: &Self) -> bool {
+        false
+    }
+
+    async fn run(
+        calls: &mut [Share<'_, Self>],
+        team: &dyn ForkJoin,
+        _arenas: &mut [Arena],
+    ) -> Result<Vec<Result<Model>>> {
+        let mut models = Vec::new();
+        for Share { work, control } in calls {
+            if let Some(open) = work.source.take() {
+                models.push(read(&*open()?, &work.plan, team, control).await);
+            }
+        }
+        Ok(models)
     }
 }
 
@@ -125,7 +180,12 @@ enum Item {
 }
 
 /// Reads a model from wherever its files are.
-fn read(source: &dyn Source, plan: &Plan, hold: &Hold<'_>) -> Result<Model> {
+async fn read(
+    source: &dyn Source,
+    plan: &Plan,
+    team: &dyn ForkJoin,
+    control: &Control,
+) -> Result<Model> {
     let recorder = Recorder::new(source);
     let files = Opened::open(&recorder)?;
     // A configuration may promise more than the files can hold: such a model fails for what is
@@ -141,14 +201,12 @@ fn read(source: &dyn Source, plan: &Plan, hold: &Hold<'_>) -> Result<Model> {
     };
     #[cfg(feature = "native")]
     if !plan.memory_domains.is_empty() {
-        let near = Near::new(hold.team.lanes(), plan.memory_domains.clone());
-        let mut parts = reader.load(plan.class, &near, hold.control)?;
+        let near = Near::new(team.lanes(), plan.memory_domains.clone());
+        let mut parts = reader.load(plan.class, &near, control).await?;
         parts.refused = near.into_refused();
         return Ok(Model::new(parts));
     }
-    reader
-        .load(plan.class, hold.team, hold.control)
-        .map(Model::new)
+    reader.load(plan.class, team, control).await.map(Model::new)
 }
 
 /// Reads what a model's files hold.
@@ -171,20 +229,24 @@ enum Loaded {
 
 impl Reader<'_> {
     /// Reads every item, shared by the lanes, and puts the model together.
-    fn load(self, class: CpuClass, team: &dyn ForkJoin, control: &Control) -> Result<Parts> {
+    async fn load(self, class: CpuClass, team: &dyn ForkJoin, control: &Control) -> Result<Parts> {
         let mut items = vec![(Item::Tokenizer, None), (Item::Embeddings, None)];
         items.extend((0..self.files.config.layers).map(|layer| (Item::Layer(layer), None)));
         items.extend((0..self.files.heads.len()).map(|head| (Item::Head(head), None)));
         self.report(control);
-        for_each(
-            team,
-            &mut vec![(); team.lanes()],
-            &mut items,
-            |_, (item, loaded)| {
-                *loaded = Some(control.check().and_then(|()| self.item(*item)));
-                self.report(control);
-            },
-        );
+        let load = |(item, loaded): &mut (Item, Option<Result<Loaded>>)| {
+            *loaded = Some(control.check().and_then(|()| self.item(*item)));
+            self.report(control);
+        };
+        if cfg!(feature = "native") {
+            let lanes = &mut vec![(); team.lanes()];
+            for_each(team, lanes, &mut items, |(), item| load(item));
+        } else {
+            for item in &mut items {
+                load(item);
+                pause().await;
+            }
+        }
 
         let (mut tokenizer, mut embeddings) = (None, None);
         let (mut layers, mut heads) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! Files to weights, texts to vectors.
 //!
 //! A [`Model`] is read once and never changes. Its files come from a
-//! [`files::Source`]: a [`folder::Folder`] or bytes in memory. `modules.json` says
+//! [`files::Source`]: a [`folder::Folder`] or bytes in memory ([`wanted`]: which of them, where none is listed). `modules.json` says
 //! which steps lead from text to vector ([`modules`]), `config.json` how large the
 //! encoder is ([`config`]), and a handful of small files how the model wants to be
 //! used ([`settings`], [`prompts`]). The numbers are in safetensors files
@@ -41,6 +41,7 @@ mod texts;
 mod tokenized;
 pub mod tokenizer;
 pub mod tokenizer_file;
+pub mod wanted;
 pub mod weights;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

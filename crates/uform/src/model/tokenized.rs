@@ -9,7 +9,7 @@ use super::embeddings::Embeddings;
 use super::request::Request;
 use super::texts::Texts;
 use super::tokenizer::Count;
-use crate::executor::Control;
+use crate::executor::{Control, pause};
 use crate::kernels::ForkJoin;
 use crate::kernels::fork_join::for_each;
 use crate::memory::with_room;
@@ -54,7 +54,7 @@ struct Chunk<'a> {
 }
 
 impl<'a> Tokenized<'a> {
-    pub(super) fn new(
+    pub(super) async fn new(
         parts: &Parts,
         calls: &'a [Asked<'a>],
         request: &Request,
@@ -62,9 +62,17 @@ impl<'a> Tokenized<'a> {
     ) -> Result<Self> {
         let mut chunks: Vec<_> = calls.iter().flat_map(Chunk::of).collect();
         let mut joined = vec![String::new(); team.lanes()];
-        for_each(team, &mut joined, &mut chunks, |joined, chunk| {
+        let fill = |joined: &mut String, chunk: &mut Chunk<'_>| {
             chunk.refused = chunk.fill(parts, request, joined).err();
-        });
+        };
+        if let [joined] = &mut joined[..] {
+            for chunk in &mut chunks {
+                fill(joined, chunk);
+                pause().await;
+            }
+        } else {
+            for_each(team, &mut joined, &mut chunks, fill);
+        }
 
         let tokens = chunks.iter().map(|chunk| chunk.ids.len()).sum();
         let texts = calls.iter().map(|call| call.texts.len()).sum();

@@ -14,7 +14,7 @@ use super::{
 use crate::error::{Error, Result, Status};
 use crate::memory::{reserve, with_room};
 
-const FILE: &str = "tokenizer.json";
+pub(super) const FILE: &str = "tokenizer.json";
 
 /// Vocabularies without a tokenizer, to say what is there instead.
 const FOREIGN: [&str; 4] = [

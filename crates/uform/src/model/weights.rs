@@ -30,10 +30,10 @@ use crate::error::{Error, Result, Status};
 use crate::memory::with_room;
 
 /// The name of weights in one file.
-const SINGLE: &str = "model.safetensors";
+pub(super) const SINGLE: &str = "model.safetensors";
 
 /// The name of the list that says which of several files has which tensor.
-const INDEX: &str = "model.safetensors.index.json";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
 
 /// Weights as other frameworks name them, to say what is there instead.
 const FOREIGN: [&str; 9] = [

@@ -533,7 +533,7 @@ impl Work for Sociable {
         true
     }
 
-    fn run(
+    async fn run(
         calls: &mut [Share<'_, Self>],
         _team: &dyn ForkJoin,
         _arenas: &mut [Arena],

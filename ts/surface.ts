@@ -1,0 +1,49 @@
+/**
+ * Local text embeddings, on threads placed by you.
+ *
+ * An {@link Executor} runs: it owns threads. A {@link Model} owns: its weights. A verb of a model,
+ * such as {@link Model.encodeText}, takes the executor to run on among its options.
+ *
+ * @packageDocumentation
+ */
+/// <reference lib="esnext.disposable" preserve="true" />
+
+export type { CompiledExecutor, CompiledModel, CoreCount } from "./backend/backend.js";
+export type { ModelDescription } from "./description.js";
+export { Embeddings } from "./embeddings.js";
+export {
+  ConfigMismatchError,
+  ContendedError,
+  CorruptModelError,
+  DeferredLimitError,
+  DeviceFaultError,
+  FreedError,
+  InvalidArgumentError,
+  IoError,
+  NotFoundError,
+  OutOfMemoryError,
+  Status,
+  TimedOutError,
+  UformError,
+  UnsupportedError,
+} from "./errors.js";
+export {
+  Executor,
+  type ExecutorDescription,
+  type ExecutorForRamConfig,
+  type ExecutorOnPoolConfig,
+  Mood,
+} from "./executor.js";
+export { capabilitiesAvailable, capabilitiesCompiled, type CpuClass } from "./hardware.js";
+export {
+  type EncodeTextOptions,
+  type EncodeTextSyncOptions,
+  Model,
+  type LoadRamOptions,
+  type OpenOptions,
+  type Pooling,
+  type Precision,
+} from "./model.js";
+export { load, type LoadOptions } from "./load.js";
+export type { ModelFile, ModelSource } from "./source.js";
+export { ThreadPool, type ThreadPoolConfig } from "./pool.js";
