@@ -30,7 +30,8 @@ export async function onPage(browser, address, options, use, expected) {
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE);
   page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+    if (["error", "warning"].includes(message.type()))
+      complaints.push(`${message.text()} ${message.location().url}`);
   });
   page.on("pageerror", (error) => complaints.push(String(error)));
   page.on("requestfailed", (request) => {

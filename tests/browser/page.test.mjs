@@ -30,7 +30,9 @@ describe("the page", { skip }, () => {
     server?.close();
   });
 
-  const open = (options, use, expected) => onPage(browser, address, options, use, expected);
+  // A file that this model could have and has not, which the browser remarks upon.
+  const absent = /404 .*2_Normalize\/config\.json/;
+  const open = (options, use) => onPage(browser, address, options, use, absent);
 
   for (const [name, view] of Object.entries(views)) {
     for (const colorScheme of ["light", "dark"]) {
@@ -138,17 +140,11 @@ describe("the page", { skip }, () => {
   });
 
   test("a model that is not there is a sentence, not a blank page", async () => {
-    const missing = /404/; // the browser's own remark
-    await onPage(
-      browser,
-      `${address}?model=nowhere/`,
-      views.phone,
-      async (page) => {
-        await page.waitForSelector("#problem >> text=nowhere/config.json");
-        await page.waitForSelector("#problem >> text=Try again");
-      },
-      missing,
-    );
+    const use = async (page) => {
+      await page.waitForSelector("#problem >> text=config.json: no such file");
+      await page.waitForSelector("#problem >> text=Try again");
+    };
+    await onPage(browser, `${address}?model=nowhere/`, views.phone, use, /404 .*nowhere/);
   });
 });
 

@@ -6,13 +6,14 @@ import * as esbuild from "esbuild";
 import { build as viteBuild } from "vite";
 import webpack from "webpack";
 
-const pageOf = (script) => `<!doctype html><title>uform</title>${script}\n`;
-const asModule = pageOf('<script type="module" src="./page.mjs"></script>');
+const pageOf = (script) => `<!doctype html><link rel="icon" href="data:," />${script}\n`;
+/** A page whose script is a module. */
+export const asModule = (name) => pageOf(`<script type="module" src="./${name}"></script>`);
 const asScript = pageOf('<script defer src="page.js"></script>');
 
 export const builds = {
   async "Vite 8"(app, out) {
-    writeFileSync(join(app, "index.html"), asModule);
+    writeFileSync(join(app, "index.html"), asModule("page.mjs"));
     await viteBuild({
       root: app,
       logLevel: "error",
@@ -27,6 +28,7 @@ export const builds = {
       context: app,
       entry: { page: "./page.mjs" },
       output: { path: out },
+      performance: false, // it warns of every asset over 244 KiB
     });
     const stats = await new Promise((resolve, reject) =>
       compiler.run((error, stats) => (error ? reject(error) : resolve(stats))),
@@ -44,7 +46,7 @@ export const builds = {
     for (const name of readdirSync(modules)) {
       if (name.endsWith(".wasm")) cpSync(join(modules, name), join(out, name));
     }
-    writeFileSync(join(out, "index.html"), asModule);
+    writeFileSync(join(out, "index.html"), asModule("page.mjs"));
   },
 
   async "no bundler"(app, out) {
@@ -55,7 +57,7 @@ export const builds = {
       join(out, "embed.mjs"),
       source.replace('"uform"', '"./node_modules/uform/dist/web/web.js"'),
     );
-    writeFileSync(join(out, "index.html"), asModule);
+    writeFileSync(join(out, "index.html"), asModule("page.mjs"));
   },
 };
 

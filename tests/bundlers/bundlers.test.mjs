@@ -12,7 +12,7 @@ import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { serve } from "../../examples/browser/serve.mjs";
 import { launch, onPage, skip } from "../browser/chromium.mjs";
-import { builds, bundle } from "./build.mjs";
+import { asModule, builds, bundle } from "./build.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const root = join(here, "../..");
@@ -51,8 +51,8 @@ describe("in Chromium, built by", { skip }, () => {
 
   test("esbuild, with the module's address handed over", async () => {
     const out = emptyFolder("explicit");
-    await bundle(app, out, ["explicit.mjs", "worker.mjs"], { loader: { ".wasm": "file" } });
-    writeFileSync(join(out, "index.html"), '<script type="module" src="explicit.mjs"></script>');
+    await bundle(app, out, ["explicit.mjs"], { loader: { ".wasm": "file" } });
+    writeFileSync(join(out, "index.html"), asModule("explicit.mjs"));
     const { page } = await outcomeOf(browser, out);
     assertClose(page.vector);
     assert.equal(page.module, "wasm32");

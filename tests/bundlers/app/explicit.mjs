@@ -2,6 +2,11 @@
 
 import { load } from "uform";
 import wasm from "uform/wasm32.wasm";
+import { embed } from "./embed.mjs";
 
-await load({ wasm: new URL(wasm, import.meta.url) });
-await import("./page.mjs");
+const page = async () => {
+  await load({ wasm: new URL(wasm, import.meta.url) });
+  return embed(new URL("/model/", location.href).href, "a red bicycle");
+};
+
+globalThis.outcome = page().then((page) => ({ page }));

@@ -4,11 +4,12 @@ import { readFile } from "node:fs/promises";
 import { argv } from "node:process";
 
 const [name, folder, text] = argv.slice(2);
-const { Executor, Model } = await import(name);
+const { Executor, load, Model } = await import(name);
 const names = ["config.json", "tokenizer.json", "model.safetensors", "modules.json"];
 const files = {};
 for (const file of [...names, "1_Pooling/config.json"])
   files[file] = new Uint8Array(await readFile(`${folder}/${file}`));
+await load();
 const executor = Executor.forRam();
 const model = await Model.open(files, { executor });
 const { data } = await model.encodeText(text, { executor });
