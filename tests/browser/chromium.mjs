@@ -20,44 +20,49 @@ export function launch() {
 }
 
 /**
- * Opens an address in a context of its own and runs `use(page)`. Fails for whatever the page says in the
- * console as an error, for an uncaught exception, and for a request off this machine; but not for what `expected`
- * matches.
+ * Opens an address in a context of its own: `{ page, close }`. Closing fails for whatever the page said in the
+ * console as an error or warning, for an uncaught exception, and for a request off this machine; but not for what
+ * `expected` matches.
  */
-export async function onPage(browser, address, options, use, expected) {
+export async function visit(browser, address, options = {}, expected = undefined) {
   const context = await browser.newContext(options);
-  const complaints = [];
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE);
+  const complaints = [];
+  const complain = (complaint) => {
+    if (!expected?.test(complaint)) complaints.push(complaint);
+  };
   page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type()))
-      complaints.push(`${message.text()} ${message.location().url}`);
+    const isBad = ["error", "warning"].includes(message.type());
+    if (isBad) complain(`${message.text()} ${message.location().url}`);
   });
-  page.on("pageerror", (error) => complaints.push(String(error)));
+  page.on("pageerror", (error) => complain(String(error)));
   page.on("requestfailed", (request) => {
     const { errorText } = request.failure();
     // Given up by the page itself.
-    if (errorText !== "net::ERR_ABORTED") complaints.push(`${request.url()}: ${errorText}`);
+    if (errorText !== "net::ERR_ABORTED") complain(`${request.url()}: ${errorText}`);
   });
   context.on("request", (request) => {
     const { protocol, hostname, href } = new URL(request.url());
     if (["data:", "blob:"].includes(protocol) || hostname === "localhost") return;
-    complaints.push(`a request to ${href}`);
+    complain(`a request to ${href}`);
   });
-  try {
-    await page.goto(address);
-    const result = await use(page);
-    assert.deepEqual(
-      complaints.filter((complaint) => !expected?.test(complaint)),
-      [],
-    );
-    return result;
-  } catch (failure) {
-    // What the page complained of explains the failure better than what was waited for in vain.
-    if (complaints.length > 0) failure.message += `\nThe page: ${complaints.join("\n")}`;
-    throw failure;
-  } finally {
+  await page.goto(address);
+  const close = async () => {
     await context.close();
+    assert.deepEqual(complaints, []);
+  };
+  return { page, close };
+}
+
+/** Runs `use(page)` at an address, as {@link visit} opens it, and returns what it does. */
+export async function onPage(browser, address, use) {
+  const { page, close } = await visit(browser, address);
+  try {
+    return await use(page);
+  } finally {
+    // Last: what the page complained of explains what was waited for in vain.
+    await close();
   }
 }
 

@@ -31,7 +31,7 @@ describe("the engine in Chromium", { skip }, () => {
 
   /** Runs a function in an empty page. */
   const inPage = (run, argument) =>
-    onPage(browser, `${address}empty.html`, {}, (page) => page.evaluate(run, argument));
+    onPage(browser, `${address}empty.html`, (page) => page.evaluate(run, argument));
 
   test("computes the bits that Node.js computes, near the addon's", async () => {
     const texts = ["", "a red bicycle", ...queries().slice(0, 12), ...corpus(12)];

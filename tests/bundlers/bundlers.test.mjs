@@ -105,7 +105,7 @@ describe("in", () => {
 async function outcomeOf(browser, out) {
   const { server, address } = await serve({ "/": out, "/model/": model });
   try {
-    return await onPage(browser, address, {}, async (page) => {
+    return await onPage(browser, address, async (page) => {
       return page.evaluate(async () => {
         while (!globalThis.outcome) await new Promise((resolve) => setTimeout(resolve, 10));
         return globalThis.outcome;
