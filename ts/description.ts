@@ -1,4 +1,4 @@
-import type { CompiledModelDescription } from "./backend/backend.js";
+import type { CompiledModelDescription, WasmModule } from "./backend/backend.js";
 import type { CpuClass } from "./hardware.js";
 import type { Pooling, Precision } from "./model.js";
 
@@ -24,6 +24,8 @@ export interface ModelDescription {
   readonly precision: Exclude<Precision, "auto">;
   /** The class that picks the kernels. */
   readonly cpuClass: CpuClass;
+  /** The WebAssembly module that computes; `null`: the native addon does. */
+  readonly module: WasmModule | null;
   /** Where the weights are: host memory. */
   readonly residency: "ram";
   /** Bytes of weights in memory, as they are packed for the class. */
@@ -42,7 +44,10 @@ export interface ModelDescription {
 }
 
 /** @internal */
-export function describe(found: CompiledModelDescription): ModelDescription {
+export function describe(
+  found: CompiledModelDescription,
+  module: WasmModule | null,
+): ModelDescription {
   // The words are the engine's, and these types say which they are.
   return {
     architecture: found.architecture as ModelDescription["architecture"],
@@ -55,6 +60,7 @@ export function describe(found: CompiledModelDescription): ModelDescription {
     defaultPrompt: found.defaultPrompt ?? null,
     precision: found.precision as ModelDescription["precision"],
     cpuClass: found.cpuClass as CpuClass,
+    module,
     residency: "ram",
     bytes: found.bytes,
     fingerprint: found.fingerprint,

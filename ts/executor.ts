@@ -1,4 +1,4 @@
-import type { CompiledExecutor, CoreCount } from "./backend/backend.js";
+import type { CompiledExecutor, CoreCount, WasmModule } from "./backend/backend.js";
 import { backend } from "./backend/chosen.js";
 import { deferred } from "./deferred.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
@@ -70,6 +70,8 @@ const onPoolShape = { memoryDomains: ids, cpuClass, deferredLimit: count };
 export interface ExecutorDescription {
   /** Threads of its own, those of a pool, or none but the caller's and one for deferred calls. */
   readonly kind: "ram" | "pool" | "inline";
+  /** The WebAssembly module that computes; `null`: the native addon does. */
+  readonly module: WasmModule | null;
   /** How many threads compute a call. */
   readonly threads: number;
   /** The memory domains it was placed in; where it was not, all this process may allocate on. */
@@ -171,7 +173,7 @@ export class Executor extends Handle {
   describe(): ExecutorDescription {
     const compiled = Executor.usable(this, "executor.describe");
     const found = translated(() => backend().executorDescribe(compiled));
-    return { ...found, cpuClass: found.cpuClass as CpuClass };
+    return { ...found, cpuClass: found.cpuClass as CpuClass, module: backend().module ?? null };
   }
 
   /**

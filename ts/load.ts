@@ -12,22 +12,30 @@ export interface LoadOptions {
   wasm?: object | undefined;
 }
 
-/** What it may be is for the backend to say: classes differ from engine to engine. */
-const anything: Option<unknown> = (value) => value;
+const moduleOption: Option<object> = (value, refuse) => {
+  const isModule =
+    value instanceof URL ||
+    value instanceof ArrayBuffer ||
+    ArrayBuffer.isView(value) ||
+    (typeof Response !== "undefined" && value instanceof Response) ||
+    (typeof WebAssembly !== "undefined" && value instanceof WebAssembly.Module);
+  if (!isModule) refuse("a URL, a Response, an ArrayBuffer, a Uint8Array or a WebAssembly.Module");
+  return value as object;
+};
 
 /**
  * Loads what computes. In a browser, and wherever else WebAssembly computes, nothing but
  * `Model.open` works before, which does it by itself. Where the addon computes, it is loaded when it
  * is first needed, and this only does it earlier.
  *
- * A second call does nothing; one after a failure tries again.
+ * A second call does nothing, and may not ask for another module; one after a failure tries again.
  *
  * @param options - Where the module comes from.
  * @throws {@link InvalidArgumentError} for what is not a module of this package's version,
  * {@link UnsupportedError} where it cannot run, {@link IoError} when it cannot be fetched.
  */
 export async function load(options: LoadOptions = {}): Promise<void> {
-  const { wasm } = readOptions("load", options, { wasm: anything });
+  const { wasm } = readOptions("load", options, { wasm: moduleOption });
   try {
     await loadBackend(wasm);
   } catch (failure) {

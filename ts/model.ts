@@ -283,7 +283,8 @@ export class Model extends Handle {
    */
   describe(): ModelDescription {
     const model = usable("model.describe", this);
-    return describe(translated(() => backend().modelDescribe(model)));
+    const found = translated(() => backend().modelDescribe(model));
+    return describe(found, backend().module ?? null);
   }
 
   /**

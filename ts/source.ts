@@ -5,7 +5,7 @@
  * backend's memory as it comes. What is taken from a server can be kept in the browser's cache.
  */
 import type { Backend, CompiledFiles } from "./backend/backend.js";
-import { download, type Downloaded } from "./download.js";
+import { download } from "./download.js";
 import { InvalidArgumentError, IoError, translated } from "./errors.js";
 import { type Option, refuse } from "./options.js";
 
@@ -24,7 +24,7 @@ export type ModelSource = URL | ArrayLike<File> | Readonly<Record<string, ModelF
 /** A file on its way: its size, where that is known, and its bytes. */
 interface Incoming {
   readonly size: number | undefined;
-  readonly chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+  readonly body: Uint8Array | ReadableStream<Uint8Array>;
 }
 
 /** Finds files by their names; `undefined`: there is no such file. */
@@ -39,11 +39,12 @@ export interface GatherOptions {
 
 const expected =
   "the path of a model's folder or .safetensors file, the URL of its folder, its files (a File[] or " +
-  "FileList), or a record of file names to bytes (ArrayBuffer, Uint8Array, Blob or ReadableStream)";
+  "FileList), or a record of file names to bytes (ArrayBuffer, Uint8Array, Blob or ReadableStream); " +
+  "of a file: URL, its path, by fileURLToPath";
 
 /** @internal */
 export const sourceOption: Option<ModelSource> = (value, refuse) => {
-  if (value instanceof URL) return value;
+  if (value instanceof URL) return value.protocol === "file:" ? refuse(expected) : value;
   if (isList(value) && value.length > 0 && Array.from(value).every(isFile)) return value;
   const isRecord = Object.prototype.toString.call(value) === "[object Object]" && !isList(value);
   const files = isRecord ? Object.values(value as object) : [];
@@ -100,7 +101,7 @@ async function bring(
   progress.expect(incoming.size);
   translated(() => backend.filesBegin(files, name, incoming.size ?? 0));
   let bytes = 0;
-  for await (const chunk of incoming.chunks) {
+  for await (const chunk of chunksOf(name, incoming.body, signal)) {
     signal.throwIfAborted();
     if (!(chunk instanceof Uint8Array)) {
       refuse("Model.open", `the stream of ${JSON.stringify(name)}`, "chunks of Uint8Array", chunk);
@@ -109,6 +110,7 @@ async function bring(
     bytes += chunk.length;
     progress.advance(chunk.length);
   }
+  signal.throwIfAborted();
   if (incoming.size !== undefined && bytes !== incoming.size) {
     throw new IoError(`${name}: ${bytes} bytes came of ${incoming.size}: the transfer was cut`);
   }
@@ -149,7 +151,7 @@ function finderOf(source: ModelSource, cache: boolean | undefined): Finder {
     return async (name, signal) => {
       const url = new URL(name.split("/").map(encodeURIComponent).join("/"), base);
       url.search = base.search;
-      return fetchedFile(await download(url, { signal, cache: cache === true }));
+      return download(url, { signal, cache: cache === true });
     };
   }
   if (cache === true) {
@@ -164,10 +166,6 @@ function finderOf(source: ModelSource, cache: boolean | undefined): Finder {
   };
 }
 
-function fetchedFile(found: Downloaded | undefined): Incoming | undefined {
-  return found && { size: found.size, chunks: chunksOf(found.body) };
-}
-
 /** Files by their names in the model's folder. */
 function named(list: ArrayLike<File>): Map<string, File> {
   const files = Array.from(list);
@@ -180,29 +178,40 @@ function named(list: ArrayLike<File>): Map<string, File> {
 }
 
 function incoming(name: string, file: ModelFile): Incoming {
-  if (file instanceof Uint8Array) return { size: file.length, chunks: [file] };
-  if (isBuffer(file)) return { size: file.byteLength, chunks: [new Uint8Array(file)] };
-  if (isBlob(file)) return { size: file.size, chunks: chunksOf(file.stream()) };
+  if (file instanceof Uint8Array) return { size: file.length, body: file };
+  if (isBuffer(file)) return { size: file.byteLength, body: new Uint8Array(file) };
+  if (isBlob(file)) return { size: file.size, body: file.stream() };
   if (file.locked) {
     throw new InvalidArgumentError(
       `Model.open: the stream of ${JSON.stringify(name)} was read before; a stream serves once`,
     );
   }
-  return { size: undefined, chunks: chunksOf(file) };
+  return { size: undefined, body: file };
 }
 
-/** A stream's chunks. Not every engine iterates over streams. */
-async function* chunksOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
-  const reader = stream.getReader();
+/** A file's chunks, until the signal is aborted. Not every engine iterates over streams. */
+async function* chunksOf(
+  name: string,
+  body: Incoming["body"],
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array, void> {
+  if (body instanceof Uint8Array) return yield body;
+  const reader = body.getReader();
+  // Whoever sends is told, and what is waited for ends.
+  const cancel = () => void reader.cancel(signal.reason).catch(() => {});
+  signal.addEventListener("abort", cancel);
   try {
     for (;;) {
-      const { done, value } = await reader.read();
+      const { done, value } = await reader.read().catch((failure: unknown) => {
+        const reason = failure instanceof Error ? failure.message : String(failure);
+        throw new IoError(`${name}: reading it failed: ${reason}`, { cause: failure });
+      });
       if (done) return;
       yield value;
     }
   } finally {
-    // Also when the caller stops early: whoever sends is told.
-    await reader.cancel().catch(() => {});
+    signal.removeEventListener("abort", cancel);
+    cancel();
   }
 }
 

@@ -8,7 +8,7 @@
  */
 /// <reference lib="esnext.disposable" preserve="true" />
 
-export type { CompiledExecutor, CompiledModel, CoreCount } from "./backend/backend.js";
+export type { CompiledExecutor, CompiledModel, CoreCount, WasmModule } from "./backend/backend.js";
 export type { ModelDescription } from "./description.js";
 export { Embeddings } from "./embeddings.js";
 export {

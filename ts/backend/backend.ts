@@ -7,8 +7,8 @@
  * `code` is one of the engine's. A deferred function never calls `settle` before it has returned.
  */
 export interface Backend {
-  /** Which WebAssembly module this is; `null`: the native addon. */
-  readonly module?: string | null;
+  /** Which WebAssembly module this is; absent: the native addon. */
+  readonly module?: WasmModule;
 
   /** What this binary was built with: comma-separated words. */
   capabilitiesCompiled(): string;
@@ -98,6 +98,12 @@ export interface Backend {
   /** Done and total. The total is 0 until it is known. */
   callProgress(call: CompiledCall): [done: number, total: number];
 }
+
+/**
+ * A WebAssembly module of the package: for every engine, with relaxed SIMD, and with that and
+ * addresses of 64 bits.
+ */
+export type WasmModule = "wasm32" | "wasm32-relaxed" | "wasm64";
 
 /** Receives the outcome of a deferred call, once. */
 export type Settle<T> = (failure: unknown, value: T) => void;

@@ -4,6 +4,7 @@
  */
 import { InvalidArgumentError, IoError, UnsupportedError } from "../errors.js";
 import type * as Glue from "../glue/glue.js";
+import type { WasmModule } from "./backend.js";
 import * as wasm32 from "../glue/wasm32.js";
 import * as wasm32Relaxed from "../glue/wasm32-relaxed.js";
 import * as wasm64 from "../glue/wasm64.js";
@@ -19,14 +20,12 @@ const modules = {
     url: () => new URL("../wasm32-relaxed.wasm", import.meta.url),
   },
   wasm64: { glue: wasm64, url: () => new URL("../wasm64.wasm", import.meta.url) },
-} as const;
-
-type Name = keyof typeof modules;
+} as const satisfies Record<WasmModule, { glue: typeof Glue; url: () => URL }>;
 
 /** A module that runs. */
 export interface Instance {
   readonly glue: typeof Glue;
-  readonly name: Name;
+  readonly name: WasmModule;
 }
 
 /** @internal */
@@ -45,7 +44,7 @@ export async function instantiate(given: unknown): Promise<Instance> {
  * The fastest module that this engine takes: relaxed SIMD where it is known. Addresses of 64 bits
  * cost a tenth of the speed, so that they are for those who ask, with the file's URL.
  */
-function best(): Name {
+function best(): WasmModule {
   return WebAssembly.validate(relaxedSimd) ? "wasm32-relaxed" : "wasm32";
 }
 
@@ -57,39 +56,32 @@ const relaxedSimd = Uint8Array.of(
 );
 
 /** What the module says it is, in a section of its own. */
-function nameOf(module: WebAssembly.Module): Name {
+function nameOf(module: WebAssembly.Module): WasmModule {
   const [section] = WebAssembly.Module.customSections(module, "uform");
   const name = section && new TextDecoder().decode(section);
-  if (name !== undefined && Object.hasOwn(modules, name)) return name as Name;
+  if (name !== undefined && Object.hasOwn(modules, name)) return name as WasmModule;
   throw new InvalidArgumentError(
     "load: expected one of this package's WebAssembly modules for `wasm` but received another module",
   );
 }
 
+/** `from` is of a kind that `load` accepts. */
 async function compile(from: unknown): Promise<WebAssembly.Module> {
   if (from instanceof WebAssembly.Module) return from;
   if (from instanceof URL) return compile(await fetched(from));
   if (typeof Response !== "undefined" && from instanceof Response) {
-    if (!from.ok) {
-      throw new IoError(
-        `load: ${from.url || "the response"} was answered with ${from.status} ${from.statusText}`,
-      );
-    }
-    return compile(await from.arrayBuffer());
+    if (from.ok) return compile(await from.arrayBuffer());
+    const what = from.url || "the response";
+    throw new IoError(`load: ${what} was answered with ${from.status} ${from.statusText}`);
   }
-  if (from instanceof ArrayBuffer || ArrayBuffer.isView(from)) {
-    try {
-      return await WebAssembly.compile(from as BufferSource);
-    } catch (failure) {
-      throw new UnsupportedError(
-        `load: this engine does not compile the WebAssembly module: ${(failure as Error).message}`,
-        { cause: failure },
-      );
-    }
+  try {
+    return await WebAssembly.compile(from as BufferSource);
+  } catch (failure) {
+    throw new UnsupportedError(
+      `load: this engine does not compile the WebAssembly module: ${(failure as Error).message}`,
+      { cause: failure },
+    );
   }
-  throw new InvalidArgumentError(
-    "load: expected a URL, a Response, an ArrayBuffer or a WebAssembly.Module for `wasm`",
-  );
 }
 
 async function fetched(url: URL): Promise<Response | Uint8Array> {

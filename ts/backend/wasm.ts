@@ -7,7 +7,13 @@
  */
 import type * as Glue from "../glue/glue.js";
 import type { InnerCall, InnerExecutor, InnerFiles, InnerModel } from "../glue/glue.js";
-import { OutOfMemoryError, Status, UformError, UnsupportedError } from "../errors.js";
+import {
+  InvalidArgumentError,
+  OutOfMemoryError,
+  Status,
+  UformError,
+  UnsupportedError,
+} from "../errors.js";
 import type {
   Backend,
   CompiledCall,
@@ -16,6 +22,7 @@ import type {
   CompiledFiles,
   CompiledModel,
   Settle,
+  WasmModule,
 } from "./backend.js";
 import type { Provider } from "./chosen.js";
 import { instantiate } from "./module.js";
@@ -24,6 +31,8 @@ import { Turns } from "./turns.js";
 
 let loaded: Backend | undefined;
 let loading: Promise<void> | undefined;
+/** What the module that is loading, or loaded, was said to be. */
+let given: unknown;
 
 /** @internal */
 export const wasm: Provider = {
@@ -33,15 +42,21 @@ export const wasm: Provider = {
       "uform's WebAssembly module is not loaded yet: await load() or Model.open() first",
     );
   },
-  load(from) {
+  async load(from) {
+    if (loading !== undefined && from !== undefined && from !== given) {
+      throw new InvalidArgumentError(
+        "load: `wasm` was given, and another module is loaded already: give it in the first call",
+      );
+    }
+    given ??= from;
     loading ??= instantiate(from).then(
       ({ glue, name }) => void (loaded = new WasmBackend(glue, name)),
       (failure) => {
-        loading = undefined;
+        [loading, given] = [undefined, undefined];
         throw failure;
       },
     );
-    return loading;
+    await loading;
   },
 };
 
@@ -66,7 +81,7 @@ const filesOf = (handle: CompiledFiles) => inner<InnerFiles>(handle);
 
 class WasmBackend implements Backend {
   readonly #glue: typeof Glue;
-  readonly module: string;
+  readonly module: WasmModule;
   /** Why the instance is not to be called any more. */
   #broken: UformError | undefined;
   /** Deferred calls that have not been told their outcome. */
@@ -76,7 +91,7 @@ class WasmBackend implements Backend {
   readonly #busy = new Set<InnerExecutor>();
   readonly #turns = new Turns(() => this.#step());
 
-  constructor(glue: typeof Glue, module: string) {
+  constructor(glue: typeof Glue, module: WasmModule) {
     this.#glue = glue;
     this.module = module;
   }

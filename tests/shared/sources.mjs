@@ -1,0 +1,196 @@
+// Models without a path: from a server, from files, from memory, and from a cache.
+
+import { equal, fail, failure, fails, ok } from "./check.mjs";
+
+/** What a variant consists of. */
+const names = [
+  "config.json",
+  "config_sentence_transformers.json",
+  "model.safetensors",
+  "modules.json",
+  "sentence_bert_config.json",
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "1_Pooling/config.json",
+];
+const variant = "mean-sqrt-cut";
+
+export function sources(test, { uform, base }) {
+  const { InvalidArgumentError, IoError, Model, NotFoundError, UnsupportedError } = uform;
+  const url = new URL(`fixtures/variants/${variant}/`, base);
+  const at = (kind) => new URL(`${kind}/variants/${variant}/`, base);
+
+  const record = async () => {
+    const entries = names.map(async (name) => [
+      name,
+      await (await fetch(new URL(name, url))).arrayBuffer(),
+    ]);
+    return Object.fromEntries(await Promise.all(entries));
+  };
+  const mapped = async (convert) =>
+    Object.fromEntries(
+      Object.entries(await record()).map(([name, bytes]) => [name, convert(bytes, name)]),
+    );
+  const fileOf = (bytes, name, folder) => {
+    const file = new File([bytes], name.split("/").at(-1));
+    if (folder) Object.defineProperty(file, "webkitRelativePath", { value: `${folder}/${name}` });
+    return file;
+  };
+
+  test("every kind of source gives the same model", async () => {
+    const first = await Model.open(url);
+    const { fingerprint } = first.describe();
+    const { data } = await first.encodeText("the sea is blue");
+    first.free();
+    const kinds = {
+      "a URL without a slash": new URL(url.href.slice(0, -1)),
+      "a URL that tells no size": at("unsized"),
+      buffers: await record(),
+      arrays: await mapped((bytes) => new Uint8Array(bytes)),
+      blobs: await mapped((bytes) => new Blob([bytes])),
+      streams: await mapped((bytes) => new Blob([bytes]).stream()),
+      "a folder's files": Object.values(
+        await mapped((bytes, name) => fileOf(bytes, name, "chosen folder")),
+      ),
+    };
+    for (const [kind, source] of Object.entries(kinds)) {
+      const model = await Model.open(source);
+      equal(model.describe().fingerprint, fingerprint, kind);
+      equal((await model.encodeText("the sea is blue")).data, data, kind);
+      model.free();
+    }
+  });
+
+  test("files whose folder is not known are a model without folders", async () => {
+    const files = await mapped((bytes, name) => fileOf(bytes, name));
+    delete files["1_Pooling/config.json"];
+    delete files["modules.json"];
+    const model = await Model.open(Object.values(files));
+    const { rows } = await model.encodeText("the sea", { pooling: "mean" });
+    equal(rows, 1);
+    model.free();
+  });
+
+  test("files that are missing, other than they say, or used up are told by name", async () => {
+    const files = await record();
+    const without = (name) => ({ ...files, [name]: undefined });
+    for (const name of ["config.json", "model.safetensors", "tokenizer.json"]) {
+      const rest = Object.fromEntries(Object.entries(files).filter(([key]) => key !== name));
+      await fails(Model.open(rest), NotFoundError, name);
+    }
+    await fails(Model.open(without("config.json")), InvalidArgumentError, "source");
+    await fails(Model.open(new URL("no-such-model/", url)), NotFoundError, "config.json");
+    const half = files["model.safetensors"].slice(0, 1000);
+    const cut = failure(Model.open({ ...files, "model.safetensors": half }));
+    equal((await cut).code, "UFORM_CORRUPT_MODEL");
+    const streams = await mapped((bytes) => new Blob([bytes]).stream());
+    (await Model.open(streams)).free();
+    await fails(Model.open(streams), InvalidArgumentError, "stream", ".json");
+    const config = new TextEncoder().encode('{"model_type": "llama"}');
+    await fails(Model.open({ ...files, "config.json": config }), UnsupportedError, "llama");
+  });
+
+  test("a server that fails is told", async () => {
+    const nobody = new URL("http://127.0.0.1:9/");
+    await fails(Model.open(nobody), IoError, "127.0.0.1:9", "cannot be fetched");
+    await fails(Model.open(at(`cut/${Math.random()}`)), IoError, "model.safetensors");
+  });
+
+  test("progress is in bytes, and ends at its total", async () => {
+    const steps = [];
+    const model = await Model.open(url, { onProgress: (...step) => steps.push(step) });
+    const [done, total] = steps.at(-1);
+    ok(total > 10_000 && done === total, `${done} of ${total}`);
+    for (const [index, [done]] of steps.entries()) ok(done > (steps[index - 1]?.[0] ?? 0));
+    model.free();
+    const thrown = new Error("enough");
+    const onProgress = () => {
+      throw thrown;
+    };
+    equal(await failure(Model.open(url, { onProgress })), thrown);
+  });
+
+  test("opening is given up at once, whatever it waits for", async () => {
+    for (const source of [at("slow"), await stuck()]) {
+      const controller = new AbortController();
+      const opening = failure(Model.open(source, { signal: controller.signal }));
+      setTimeout(() => controller.abort("changed my mind"), 30);
+      equal(await opening, "changed my mind");
+    }
+  });
+
+  /** Files of which one never comes. */
+  const stuck = () =>
+    mapped((bytes, name) =>
+      name === "model.safetensors"
+        ? new ReadableStream({ pull: () => new Promise(() => {}) })
+        : bytes,
+    );
+
+  test("what a cut download brought is not kept, and what is kept needs no server", async () => {
+    await withCaches(async () => {
+      const source = at(`cut/${Math.random()}`);
+      await fails(Model.open(source, { cache: true }), IoError, "model.safetensors");
+      const model = await Model.open(source, { cache: true });
+      const { fingerprint } = model.describe();
+      model.free();
+      const online = globalThis.fetch;
+      const asked = [];
+      globalThis.fetch = (url) => {
+        asked.push(url.href);
+        // What was not there then is not there now.
+        return names.some((name) => url.href.endsWith(name))
+          ? Promise.reject(new TypeError("offline"))
+          : Promise.resolve(new Response(null, { status: 404 }));
+      };
+      try {
+        const kept = await Model.open(source, { cache: true });
+        equal(kept.describe().fingerprint, fingerprint);
+        kept.free();
+        ok(asked.some((url) => url.endsWith("model.safetensors")) || fail("nothing was asked"));
+      } finally {
+        globalThis.fetch = online;
+      }
+      // Of another size, it is another file.
+      globalThis.fetch = async (url, options) => {
+        const found = await online(url, options);
+        if (!url.href.endsWith("/config.json") || url.href.includes("Pooling")) return found;
+        const bytes = new TextEncoder().encode('{"model_type": "llama"}');
+        return new Response(bytes, { headers: { "content-length": String(bytes.length) } });
+      };
+      try {
+        await fails(Model.open(source, { cache: true }), UnsupportedError, "llama");
+      } finally {
+        globalThis.fetch = online;
+      }
+    });
+  });
+
+  test("without a Cache API, asking for it is refused", async () => {
+    if (typeof caches !== "undefined") return;
+    await fails(Model.open(url, { cache: true }), UnsupportedError, "Cache API");
+  });
+}
+
+/** Runs with the engine's caches, or with what does the same for this test. */
+async function withCaches(run) {
+  if (typeof caches !== "undefined") {
+    await caches.delete("uform");
+    return run();
+  }
+  const kept = new Map();
+  const cache = {
+    match: async (key) => kept.get(typeof key === "string" ? key : key.url)?.clone(),
+    put: async (key, response) => void kept.set(key, new Response(await response.blob(), response)),
+    keys: async (url) => {
+      const plain = (key) => new URL(key).origin + new URL(key).pathname;
+      return [...kept.keys()].filter((key) => plain(key) === plain(url)).map((url) => ({ url }));
+    },
+  };
+  globalThis.caches = { open: async () => cache };
+  try {
+    await run();
+  } finally {
+    delete globalThis.caches;
+  }
+}
