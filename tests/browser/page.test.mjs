@@ -15,9 +15,6 @@ const views = {
   phone: { viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, isMobile: true },
 };
 
-/** A file that this model could have and has not, which the browser remarks upon. */
-const absent = /404 .*2_Normalize\/config\.json/;
-
 describe("the page", { skip }, () => {
   let browser;
   let server;
@@ -37,7 +34,7 @@ describe("the page", { skip }, () => {
     describe(`on a ${name}`, () => {
       let page;
       let close;
-      before(async () => ({ page, close } = await visit(browser, address, view, absent)));
+      before(async () => ({ page, close } = await visit(browser, address, view)));
       // Fails for what the page said in the console meanwhile.
       after(() => close());
 
@@ -121,7 +118,7 @@ describe("the page", { skip }, () => {
   }
 
   test("a download can be given up, and begun again", async () => {
-    const { page, close } = await visit(browser, "about:blank", views.phone, absent);
+    const { page, close } = await visit(browser, "about:blank", views.phone);
     await page.route("**/model.safetensors", () => {}); // never answered
     await page.goto(address);
     await page.waitForSelector("#work:not([hidden])");
