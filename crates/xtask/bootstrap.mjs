@@ -4,7 +4,7 @@
 //
 // Usage: node crates/xtask/bootstrap.mjs <verb> [argument …]
 // As root on Debian it installs what is missing; otherwise it names the one
-// command to run, and stops.
+// command to run, and stops. Only a browser may be missing: the tests in it say that they are skipped.
 
 import { spawnSync } from "node:child_process";
 import { existsSync, statSync } from "node:fs";
@@ -13,7 +13,7 @@ import { fileURLToPath } from "node:url";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const model = join(root, "models", "all-MiniLM-L6-v2");
-const verbsWithModel = ["fetch-model", "test", "bench", "demo"];
+const verbsWithModel = ["fetch-model", "test", "bench", "demo", "demo-browser"];
 
 const [verb, ...rest] = process.argv.slice(2);
 
@@ -22,7 +22,12 @@ if (Number(process.versions.node.split(".")[0]) < 20)
 if (!works("cargo", ["--version"]))
   stop("Rust is missing: install it with rustup, then run the same command again.");
 installSystemPackages(missingSystemPackages());
-installNpmPackages();
+installNpmPackages(root);
+if (verb === "test") {
+  // Bundlers and runtimes, half a gigabyte that nothing else needs.
+  installNpmPackages(join(root, "tests", "bundlers"));
+  if (!works("chromium", ["--version"])) installBrowser();
+}
 process.exit(run("cargo", ["xtask", verb, ...rest]));
 
 /** The Debian packages that this verb needs and this machine lacks. */
@@ -51,7 +56,6 @@ function missingSystemPackages() {
 
 function installSystemPackages(packages) {
   if (packages.length === 0) return;
-  const install = ["install", "--yes", "--no-install-recommends", ...packages];
   if (!works("apt-get", ["--version"])) {
     stop(
       `Missing on this machine: ${packages.join(", ")} (Debian's names). Install them, then run the same command again.`,
@@ -59,22 +63,39 @@ function installSystemPackages(packages) {
   }
   if (process.getuid() !== 0) {
     stop(`Missing on this machine: ${packages.join(", ")}. Run this once, then the same command again:\n
-    sudo apt-get update && sudo apt-get ${install.join(" ")}`);
+    sudo apt-get update && sudo apt-get ${aptInstall(packages).join(" ")}`);
   }
-  for (const step of [["update"], install]) {
-    if (run("apt-get", ["--quiet", ...step], { DEBIAN_FRONTEND: "noninteractive" }) !== 0) {
-      stop(`apt-get could not install ${packages.join(", ")}: see its message above.`);
-    }
+  if (!installed(packages)) {
+    stop(`apt-get could not install ${packages.join(", ")}: see its message above.`);
   }
 }
 
-function installNpmPackages() {
+function installBrowser() {
+  const can = process.getuid() === 0 && works("apt-get", ["--version"]);
+  if (!can || !installed(["chromium"])) {
+    console.error("There is no Chromium here: the tests in a browser will be skipped.");
+  }
+}
+
+/** Whether apt-get, as root, has installed the packages. */
+function installed(packages) {
+  return [["update"], aptInstall(packages)].every(
+    (step) => run("apt-get", ["--quiet", ...step], { DEBIAN_FRONTEND: "noninteractive" }) === 0,
+  );
+}
+
+function aptInstall(packages) {
+  return ["install", "--yes", "--no-install-recommends", ...packages];
+}
+
+function installNpmPackages(folder) {
   const modified = (path) => (existsSync(path) ? statSync(path).mtimeMs : 0);
   // npm writes this file last, so it dates a finished installation.
-  const installed = modified(join(root, "node_modules", ".package-lock.json"));
-  if (installed >= modified(join(root, "package-lock.json")) && installed > 0) return;
-  if (run("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund"]) !== 0) {
-    stop("npm could not install the development packages: see its message above.");
+  const installed = modified(join(folder, "node_modules", ".package-lock.json"));
+  if (installed >= modified(join(folder, "package-lock.json")) && installed > 0) return;
+  const install = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", folder];
+  if (run("npm", install) !== 0) {
+    stop(`npm could not install the packages of ${folder}: see its message above.`);
   }
 }
 

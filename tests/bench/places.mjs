@@ -7,6 +7,9 @@ export const here = dirname(fileURLToPath(import.meta.url));
 export const root = join(here, "../..");
 export const model = join(root, "models/all-MiniLM-L6-v2");
 
+/** The package's WebAssembly, as built. */
+export const web = join(root, "dist/web");
+
 export const peers = join(here, "peers");
 /** npm packages of onnxruntime-node and transformers.js, and of llama.cpp. */
 export const packages = join(here, "node_modules");

@@ -100,7 +100,7 @@ function many(round) {
 }
 
 function isOurs(peer) {
-  return peer === "uform";
+  return peer === "uform" || peer === "uform-web";
 }
 
 /** A Markdown table, whose first column is text. */

@@ -28,6 +28,32 @@ export const peers = {
     needs: [places.packages, places.onnx],
     tools: [onnxruntime("fp32", "model.onnx"), onnxruntime("q8", "model_quantized.onnx")],
   },
+  // On Node.js 20 the module without relaxed SIMD; run the bench by a newer one for the best.
+  "uform-web": {
+    parts: [],
+    needs: [places.web],
+    tools: ["f32", "i8"].map((precision) => ({
+      name: `uform web ${precision}`,
+      ways: ["one", "batches", "whole"],
+      callers: false,
+      threads: 1,
+      command: () => node("uform-web.mjs", places.model, precision),
+    })),
+  },
+  "onnxruntime-web": {
+    parts: ["packages", "onnx"],
+    needs: [places.packages, places.onnx],
+    tools: [
+      ["fp32", "model.onnx"],
+      ["q8", "model_quantized.onnx"],
+    ].map(([name, file]) => ({
+      name: `onnxruntime-web ${name}`,
+      ways: padding,
+      callers: false,
+      threads: 1,
+      command: () => node("onnxruntime-web.mjs", places.model, join(places.onnx, "onnx", file)),
+    })),
+  },
   "transformers.js": {
     parts: ["packages", "onnx"],
     needs: [places.packages, places.onnx],
@@ -94,12 +120,12 @@ export function isInstalled(peer) {
   return peers[peer].needs.every((path) => existsSync(path));
 }
 
-/** The tools of a peer, at a number of threads. */
+/** The tools of a peer, at a number of threads; those of WebAssembly have one. */
 export function toolsOf(peer, threads) {
   return peers[peer].tools.map((tool) => ({
+    threads,
     ...tool,
     peer,
-    threads,
     command: tool.command(threads),
   }));
 }

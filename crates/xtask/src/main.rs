@@ -33,6 +33,7 @@ cargo xtask <verb>
   wasm-check          the engine compiles for WebAssembly
   pack                both npm packages as tarballs, into target/package/
   demo [argument …]   examples/semantic-search
+  demo-browser        examples/browser, served on this machine
   bench [argument …]  tests/bench";
 
 fn main() -> ExitCode {
@@ -60,6 +61,7 @@ fn dispatch(verb: &str, rest: &[String]) -> Result {
         ("wasm-check", []) => check::wasm(),
         ("pack", []) => pack::both(),
         ("demo", _) => program("examples/semantic-search/main.mjs", rest),
+        ("demo-browser", []) => program("examples/browser/serve.mjs", rest),
         ("bench", _) => program("tests/bench/bench.mjs", rest),
         _ => Err(format!("no such chore\n\n{USAGE}")),
     }

@@ -74,6 +74,8 @@ fn node_tests(depth: Depth) -> Result<Command> {
         "tests/node",
         "tests/wasm",
         "tests/package",
+        "tests/browser",
+        "tests/bundlers",
         "tests/bench",
         "examples",
     ] {
