@@ -38,3 +38,41 @@ export type CpuClass =
   | "wasm32-v128"
   | "wasm64-extended"
   | "monoversioned";
+
+/** Who made a GPU. The numbers are the engine's and do not change. */
+export enum GpuVendor {
+  /** None of the others. */
+  Unknown = 0,
+  Nvidia = 1,
+  Amd = 2,
+  Apple = 3,
+}
+
+/** A GPU that this process can drive. */
+export interface GpuDevice {
+  /** Who made it. */
+  vendor: GpuVendor;
+  /** The number by which `nvidia-smi` or `rocm-smi` lists it. */
+  vendorOrdinal: number;
+  /** The class whose kernels run on it, such as `"nvidia-hopper"`; `null`: none do. */
+  gpuClass: string | null;
+  /** Multiprocessors, or compute units. */
+  computeUnits: number;
+  /** Memory in all. */
+  memoryBytes: number;
+  /** As the driver names it, such as `"NVIDIA H200"`. */
+  name: string;
+  /** As the vendor's tool writes it, `GPU-…`; `null`: the driver does not tell. */
+  uuid: string | null;
+  /** Domain, bus, device and function, as in `"0000:3b:00.0"`; `null`: the driver does not tell. */
+  pciAddress: string | null;
+}
+
+/**
+ * Every GPU that this process can drive: NVIDIA devices, then AMD ones, as the vendors' drivers
+ * list them. The position in this list is a device's ordinal. Without a GPU, or a driver that works, it
+ * is empty, and nothing is printed. The list is read once a process, when it is first asked for.
+ */
+export function gpuDevices(): GpuDevice[] {
+  return translated(() => backend().hardwareGpuDevices());
+}

@@ -34,7 +34,14 @@ export {
   type ExecutorOnPoolConfig,
   Mood,
 } from "./executor.js";
-export { capabilitiesAvailable, capabilitiesCompiled, type CpuClass } from "./hardware.js";
+export {
+  capabilitiesAvailable,
+  capabilitiesCompiled,
+  type CpuClass,
+  type GpuDevice,
+  gpuDevices,
+  GpuVendor,
+} from "./hardware.js";
 export {
   type EncodeTextOptions,
   type EncodeTextSyncOptions,

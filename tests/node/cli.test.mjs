@@ -96,6 +96,7 @@ test("info tells the machine as the package sees it, for people and for programs
     "cpu",
     "cores",
     "memory",
+    "gpus",
     "capabilities",
     "error",
   ]);

@@ -16,6 +16,8 @@ export interface Backend {
   capabilitiesAvailable(): string;
   /** The machine as the engine sees it. */
   hardwareDescribe(): HardwareDescription;
+  /** Every GPU that this process can drive, NVIDIA's first, then AMD's. */
+  hardwareGpuDevices(): CompiledGpuDevice[];
 
   /** Spawns host threads for models that reside in host memory. */
   executorForRam(config: RamConfig): CompiledExecutor;
@@ -151,6 +153,19 @@ export interface CoreCount {
   readonly limit: "machine" | "affinity" | "cpuset" | "quota";
 }
 
+/** A GPU as the backend describes it; {@link GpuDevice} says what each part is. */
+export interface CompiledGpuDevice {
+  /** The vendor's number. */
+  readonly vendor: number;
+  readonly vendorOrdinal: number;
+  readonly gpuClass: string | null;
+  readonly computeUnits: number;
+  readonly memoryBytes: number;
+  readonly name: string;
+  readonly uuid: string | null;
+  readonly pciAddress: string | null;
+}
+
 /** What this machine is, and what of it this process may use. Cores and domains go by the system's numbers. */
 export interface HardwareDescription {
   /** The backend's own version. */
@@ -183,6 +198,7 @@ export interface HardwareDescription {
     readonly address: string;
     readonly memoryDomains: readonly number[];
   }[];
+  readonly gpuDevices: readonly CompiledGpuDevice[];
   /** Why memory and caches could not be read; `null`: they could. */
   readonly problem: string | null;
 }

@@ -99,6 +99,7 @@ class WasmBackend implements Backend {
   capabilitiesCompiled = () => this.#run((glue) => glue.capabilitiesCompiled());
   capabilitiesAvailable = () => this.#run((glue) => glue.capabilitiesAvailable());
   hardwareDescribe = () => this.#run((glue) => glue.hardwareDescribe());
+  hardwareGpuDevices: Backend["hardwareGpuDevices"] = () => [];
 
   executorForRam: Backend["executorForRam"] = (config) =>
     handle(this.#run((glue) => glue.executorForRam(config)));

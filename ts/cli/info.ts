@@ -34,6 +34,7 @@ interface Machine {
   cpu: { model: string | null; class: string; classes: readonly string[] } | null;
   cores: CoreCount | null;
   memory: Memory | null;
+  gpus: HardwareDescription["gpuDevices"] | null;
   capabilities: { compiled: string[]; available: string[] } | null;
   /** Why there is no addon. */
   error: string | null;
@@ -60,18 +61,20 @@ function machine(): Machine {
     cpu: null,
     cores: null,
     memory: null,
+    gpus: null,
     capabilities: null,
     error: null,
   };
   try {
     const { version, cpuClass, cpuClasses, cores, ...machine } = backend().hardwareDescribe();
-    const { memoryDomains, caches, pciDevices, problem } = machine;
+    const { memoryDomains, caches, pciDevices, gpuDevices, problem } = machine;
     return {
       ...bare,
       addon: version,
       cpu: { model: cpus()[0]?.model.trim() || null, class: cpuClass, classes: cpuClasses },
       cores,
       memory: { memoryDomains, caches, pciDevices, problem },
+      gpus: gpuDevices,
       capabilities: {
         compiled: capabilitiesCompiled().split(","),
         available: capabilitiesAvailable().split(","),
@@ -94,7 +97,7 @@ function platform(): string {
 
 /** Lines of a name and what there is to say about it, for people. */
 function table(machine: Machine): string {
-  const { cpu, cores, memory, capabilities } = machine;
+  const { cpu, cores, memory, gpus, capabilities } = machine;
   const rows: [string, string][] = [
     ["uform", machine.package],
     ["addon", machine.addon ?? "none"],
@@ -110,6 +113,11 @@ function table(machine: Machine): string {
     rows.push(["counted", counted(cores)]);
   }
   for (const row of memory ? placed(memory) : []) rows.push(row);
+  for (const [ordinal, gpu] of (gpus ?? []).entries()) {
+    const { name, gpuClass, computeUnits, memoryBytes } = gpu;
+    const what = `${gpuClass ?? "of no class"}, ${computeUnits} compute units, ${size(memoryBytes)}`;
+    rows.push([`GPU ${ordinal}`, `${name}: ${what}`]);
+  }
   if (capabilities) {
     rows.push(["compiled", capabilities.compiled.join(", ")]);
     rows.push(["available", capabilities.available.join(", ")]);

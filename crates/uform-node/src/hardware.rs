@@ -3,7 +3,7 @@
 use crate::errors::{Result, internal};
 use napi::{Env, bindgen_prelude::Unknown};
 use napi_derive::napi;
-use uform::hardware::{capabilities, description::HardwareDescription};
+use uform::hardware::{capabilities, description::HardwareDescription, gpu_devices};
 
 /// What this binary was built with: comma-separated words.
 #[napi(catch_unwind)]
@@ -22,4 +22,10 @@ pub fn capabilities_available() -> String {
 pub fn hardware_describe(env: &Env) -> Result<Unknown<'_>> {
     env.to_js_value(&HardwareDescription::here())
         .map_err(internal)
+}
+
+/// Every GPU that this process can drive.
+#[napi(catch_unwind)]
+pub fn hardware_gpu_devices(env: &Env) -> Result<Unknown<'_>> {
+    env.to_js_value(&gpu_devices()).map_err(internal)
 }

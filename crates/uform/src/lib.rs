@@ -10,15 +10,18 @@
 //! | floor | what it answers |
 //! | --- | --- |
 //! | [`error`], [`memory`] | every way a call can end; vectors whose memory may be refused |
+//! | `device` | a GPU vendor's driver behind one trait, found when asked for |
 //! | [`hardware`] | what this machine is, and which class of kernels it runs |
 //! | [`placement`] | where the caller wants threads and bytes |
 //! | [`kernels`] | arithmetic on slices, one table of functions a CPU class |
 //! | [`executor`] | who runs, and who is next |
 //! | [`model`] | files to weights, texts to vectors |
 //!
-//! Threads, memory maps and files sit behind the `native` feature; everything
+//! Threads, memory maps, files and devices sit behind the `native` feature; everything
 //! else also compiles for WebAssembly.
 
+#[cfg(feature = "native")]
+pub mod device;
 pub mod error;
 pub mod executor;
 pub mod hardware;

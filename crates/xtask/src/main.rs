@@ -8,6 +8,7 @@
 mod build;
 mod check;
 mod command;
+mod fake_gpu;
 mod hwloc;
 mod model;
 mod pack;
@@ -27,6 +28,7 @@ cargo xtask <verb>
   build               the addon (release) and the TypeScript package
   hwloc               the static library that cargo links, into target/hwloc/
   fetch-model         all-MiniLM-L6-v2, into models/
+  fake-gpu DIR        stand-ins for the GPU vendors' driver libraries, for tests, into DIR
   test [--soak]       every test; --soak repeats the patient ones many times
   lint                formatting, clippy, the TypeScript compiler
   wasm                the WebAssembly modules, into dist/web/
@@ -54,6 +56,7 @@ fn dispatch(verb: &str, rest: &[String]) -> Result {
         ("build", []) => build::all(),
         ("hwloc", []) => hwloc::make(),
         ("fetch-model", []) => model::fetch(),
+        ("fake-gpu", [folder]) => fake_gpu::make(folder),
         ("test", []) => test::all(test::Depth::Short),
         ("test", [flag]) if flag == "--soak" => test::all(test::Depth::Soak),
         ("lint", []) => check::lint(),

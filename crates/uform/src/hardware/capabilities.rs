@@ -6,11 +6,13 @@
 
 use super::cpu::CpuClass;
 use super::features::{Feature, Features};
+use super::gpu::{GpuVendor, gpu_devices};
 use super::topology::Topology;
 
 /// What this binary was built with, comma-separated: the words of the classes
 /// with kernels of their own, then `threads` and `forkunion` where host threads can be
-/// had and borrowed, and `numa` where they and their memory can be placed.
+/// had and borrowed, `numa` where they and their memory can be placed, and `cuda` and `hip`
+/// where the vendors' devices can be listed.
 pub fn compiled() -> String {
     let mut words: Vec<&str> = CpuClass::COMPILED
         .iter()
@@ -19,6 +21,8 @@ pub fn compiled() -> String {
     push(&mut words, "threads", cfg!(feature = "native"));
     push(&mut words, "forkunion", cfg!(feature = "native"));
     push(&mut words, "numa", CAN_PLACE);
+    push(&mut words, "cuda", cfg!(feature = "native"));
+    push(&mut words, "hip", cfg!(feature = "native"));
     words.join(",")
 }
 
@@ -27,8 +31,9 @@ const CAN_PLACE: bool = cfg!(all(feature = "native", target_os = "linux"));
 
 /// What this machine offers now, comma-separated: the words of the classes that run,
 /// then `amx` (tiles multiply), `vnni` (int8 dot products on x86-64), `threads`,
-/// `forkunion` (pools can be borrowed), and `numa` where memory lies on more than one node,
-/// whether or not this process may allocate on all of them.
+/// `forkunion` (pools can be borrowed), `numa` where memory lies on more than one node,
+/// whether or not this process may allocate on all of them, and `cuda` and `hip` where
+/// the vendor's driver works and has a device.
 pub fn available() -> String {
     let features = Features::here();
     let has = |feature| features.contains(feature);
@@ -44,6 +49,9 @@ pub fn available() -> String {
         "numa",
         Topology::here().memory_domains.len() > 1,
     );
+    let is_there = |vendor| gpu_devices().iter().any(|device| device.vendor == vendor);
+    push(&mut words, "cuda", is_there(GpuVendor::Nvidia));
+    push(&mut words, "hip", is_there(GpuVendor::Amd));
     words.join(",")
 }
 
@@ -67,8 +75,8 @@ mod tests {
             "serial"
         };
         let threads = match (cfg!(feature = "native"), cfg!(target_os = "linux")) {
-            (true, true) => ",threads,forkunion,numa",
-            (true, false) => ",threads,forkunion",
+            (true, true) => ",threads,forkunion,numa,cuda,hip",
+            (true, false) => ",threads,forkunion,cuda,hip",
             (false, _) => "",
         };
         assert_eq!(compiled(), format!("{classes}{threads}"));

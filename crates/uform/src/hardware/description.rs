@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::capabilities;
 use super::cores::{CoreCount, UsableCores};
 use super::cpu::CpuClass;
+use super::gpu::{GpuDevice, gpu_devices};
 use super::topology::{PciDevice, Topology};
 
 /// What this machine is, and what of it this process may use.
@@ -30,6 +31,8 @@ pub struct HardwareDescription {
     pub topology: &'static Topology,
     /// Devices and the memory near each.
     pub pci_devices: &'static [PciDevice],
+    /// GPUs that this process can drive.
+    pub gpu_devices: &'static [GpuDevice],
 }
 
 impl HardwareDescription {
@@ -47,6 +50,7 @@ impl HardwareDescription {
             cores: cores.counted(),
             topology: Topology::here(),
             pci_devices: PciDevice::here(),
+            gpu_devices: gpu_devices(),
         }
     }
 }

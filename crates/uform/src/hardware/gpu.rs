@@ -1,9 +1,14 @@
-//! GPU classes and vendors: names and rules. Finding devices takes a vendor's
-//! driver and is not done here.
+//! GPUs: their vendors and classes, which are names and rules, and the list of those that this
+//! process can drive, which the vendors' drivers tell.
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
+#[cfg(feature = "native")]
+use crate::device::{self, Architecture, Properties, Runtime};
 use crate::error::{Error, Result};
+use crate::hardware::topology::number;
 
 /// Who made a GPU. The numbers are part of the public contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +22,12 @@ pub enum GpuVendor {
     Amd = 2,
     /// Apple.
     Apple = 3,
+}
+
+impl Serialize for GpuVendor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_u32(*self as u32)
+    }
 }
 
 /// A GPU class: the devices one set of kernels runs on.
@@ -152,6 +163,82 @@ impl GpuClass {
 impl fmt::Display for GpuClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
+    }
+}
+
+impl Serialize for GpuClass {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
+/// A GPU that this process can drive. Its position in [`gpu_devices`] is the ordinal by which
+/// every placement names it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GpuDevice {
+    /// Who made it.
+    pub vendor: GpuVendor,
+    /// The number by which `nvidia-smi` or `rocm-smi` lists it.
+    pub vendor_ordinal: u32,
+    /// The class whose kernels run on it; `None`: no kernels do.
+    pub gpu_class: Option<GpuClass>,
+    /// Multiprocessors, or compute units.
+    pub compute_units: u32,
+    /// Memory in all.
+    #[serde(serialize_with = "number")]
+    pub memory_bytes: u64,
+    /// As the driver names it, such as `NVIDIA H200`.
+    pub name: String,
+    /// As the vendor's tool writes it, `GPU-…`.
+    pub uuid: Option<String>,
+    /// Domain, bus, device and function, as in `0000:3b:00.0`.
+    pub pci_address: Option<String>,
+    /// The number by which the vendor's runtime has it, for
+    /// [`Device::open`](crate::device::Device::open); it depends on what that runtime was told to hide.
+    #[serde(skip)]
+    pub runtime_index: u32,
+}
+
+/// Every GPU that this process can drive: NVIDIA's devices first, then AMD's. None without a driver,
+/// or with one that does not work; why, opening a device tells.
+///
+/// The drivers are looked for when this is first called, and the list is the same from then on: an
+/// ordinal means one device as long as the process lives. No device is made busy by it.
+pub fn gpu_devices() -> &'static [GpuDevice] {
+    #[cfg(feature = "native")]
+    {
+        static DEVICES: std::sync::OnceLock<Vec<GpuDevice>> = std::sync::OnceLock::new();
+        DEVICES.get_or_init(|| {
+            let listed = Runtime::ALL.into_iter().flat_map(device::devices);
+            listed.map(GpuDevice::from).collect()
+        })
+    }
+    #[cfg(not(feature = "native"))]
+    &[]
+}
+
+#[cfg(feature = "native")]
+impl From<Properties> for GpuDevice {
+    fn from(device: Properties) -> GpuDevice {
+        let gpu_class = match &device.architecture {
+            Architecture::Capability(major, minor) => GpuClass::of_capability(*major, *minor),
+            Architecture::Gfx(name) => GpuClass::of_gfx(name),
+        };
+        GpuDevice {
+            vendor: match device.runtime {
+                Runtime::Cuda => GpuVendor::Nvidia,
+                Runtime::Hip => GpuVendor::Amd,
+            },
+            vendor_ordinal: device.vendor_ordinal,
+            gpu_class,
+            compute_units: device.compute_units,
+            memory_bytes: device.memory_bytes,
+            name: device.name,
+            uuid: device.uuid,
+            pci_address: device.pci_address,
+            runtime_index: device.index,
+        }
     }
 }
 

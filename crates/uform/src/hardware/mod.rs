@@ -7,8 +7,8 @@
 //! dispatch goes when a class has no kernels of its own. The table is plain data, so
 //! its every row is tested on any machine.
 //!
-//! [`gpu`] is the same table for devices: names and rules only, since finding
-//! devices takes a vendor's driver. [`capabilities`] turns all of it into words.
+//! [`gpu`] is the same table for devices, and the list of those that the vendors' drivers
+//! tell of. [`capabilities`] turns all of it into words.
 //! [`topology`] is the machine's memory, its caches, and the cores near each; [`cores`]
 //! counts what of them this process may use, which is often less than there is.
 //! [`description`] is all of it, for people to look at.
@@ -26,4 +26,4 @@ mod tiles;
 pub mod topology;
 
 pub use cpu::CpuClass;
-pub use gpu::{GpuClass, GpuVendor};
+pub use gpu::{GpuClass, GpuDevice, GpuVendor, gpu_devices};

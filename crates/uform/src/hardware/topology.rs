@@ -65,7 +65,7 @@ pub struct PciDevice {
 }
 
 /// As a number of JavaScript, which is a double: integers are exact up to 2^53.
-fn number<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn number<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(*bytes as f64)
 }
 

@@ -1,0 +1,320 @@
+//! `libcuda.so.1`, as far as the engine calls it ("CUDA Driver API").
+
+#![allow(
+    non_snake_case,
+    missing_docs,
+    reason = "the vendor's names and documentation"
+)]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use crate::machine::{Answer, INVALID_CONTEXT, INVALID_VALUE, Machine, Started, current, enter};
+use crate::ptx::Grid;
+
+static MACHINE: Started = Started::by("FAKE_CUDA_DEVICES");
+
+extern "C" fn at_exit() {
+    MACHINE.write_counts();
+}
+
+/// CUDA 12.8.
+const VERSION: c_int = 12_080;
+
+/// Writes a result where the caller wants it.
+///
+/// # Safety
+/// Null, or a place for it.
+pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Answer<()> {
+    if place.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: asked of the caller.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// Writes a text and its NUL, as much as there is room for.
+///
+/// # Safety
+/// Null, or a place for so many bytes.
+pub(crate) unsafe fn put_text(place: *mut c_char, room: c_int, text: &str) -> Answer<()> {
+    let room = usize::try_from(room).map_err(|_| INVALID_VALUE)?;
+    if place.is_null() || room == 0 {
+        return Err(INVALID_VALUE);
+    }
+    let bytes = text.as_bytes();
+    let count = bytes.len().min(room - 1);
+    // SAFETY: asked of the caller.
+    unsafe {
+        place.copy_from_nonoverlapping(bytes.as_ptr().cast(), count);
+        place.add(count).write(0);
+    }
+    Ok(())
+}
+
+/// Sixteen bytes that are a device's alone.
+pub(crate) fn uuid(device: c_int) -> [u8; 16] {
+    std::array::from_fn(|at| {
+        if at == 15 {
+            device as u8
+        } else {
+            0xa0 + at as u8
+        }
+    })
+}
+
+/// Where a device is on a bus whose numbers run the other way than its own.
+pub(crate) fn bus_address(device: c_int) -> String {
+    format!("0000:{:02X}:00.0", 0xc0 - 0x10 * device)
+}
+
+/// A function of the interface: its body is run when the driver was started, and is counted.
+macro_rules! functions {
+    ($($name:ident($($argument:ident: $type:ty),*) $machine:ident => $body:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
+            let answer = |$machine: &'static Machine| -> Answer<()> {
+                $machine.called()?;
+                // SAFETY: what a program must not do, the vendor's documentation says.
+                #[allow(unused_unsafe, reason = "some bodies are safe")]
+                unsafe { $body }
+            };
+            MACHINE.get().and_then(answer).err().unwrap_or(0)
+        }
+    )*};
+}
+pub(crate) use functions;
+
+#[unsafe(no_mangle)]
+extern "C" fn cuInit(flags: c_uint) -> u32 {
+    if flags != 0 {
+        return INVALID_VALUE;
+    }
+    MACHINE.start(at_exit).err().unwrap_or(0)
+}
+
+/// A context's handle is this and the device's index.
+const CONTEXT: usize = 0xc000;
+
+fn context_of(index: Option<usize>) -> usize {
+    index.map_or(0, |index| CONTEXT + index)
+}
+
+fn attribute(machine: &Machine, attribute: c_uint, device: c_int) -> Answer<c_int> {
+    let described = &machine.device(device)?.described;
+    let capability = described.capability().unwrap_or(0) as c_int;
+    Ok(match attribute {
+        16 => described.units as c_int,
+        75 => capability / 10,
+        76 => capability % 10,
+        _ => return Err(INVALID_VALUE),
+    })
+}
+
+functions! {
+    cuDriverGetVersion(version: *mut c_int) _machine => put(version, VERSION);
+    cuDeviceGetCount(count: *mut c_int) machine => put(count, machine.devices.len() as c_int);
+    cuDeviceGet(device: *mut c_int, index: c_int) machine => {
+        machine.device(index)?;
+        put(device, index)
+    };
+    cuDeviceGetName(name: *mut c_char, room: c_int, device: c_int) machine => {
+        put_text(name, room, &machine.device(device)?.described.name)
+    };
+    cuDeviceGetAttribute(value: *mut c_int, which: c_uint, device: c_int) machine => {
+        put(value, attribute(machine, which, device)?)
+    };
+    cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) machine => {
+        put(bytes, machine.device(device)?.described.bytes as usize)
+    };
+    cuDeviceGetUuid(place: *mut [u8; 16], device: c_int) machine => {
+        machine.device(device)?;
+        put(place, uuid(device))
+    };
+    cuDeviceGetPCIBusId(place: *mut c_char, room: c_int, device: c_int) machine => {
+        machine.device(device)?;
+        put_text(place, room, &bus_address(device))
+    };
+
+    cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) machine => {
+        machine.device(device)?.hold(true);
+        put(context, context_of(Some(device as usize)))
+    };
+    cuDevicePrimaryCtxRelease_v2(device: c_int) machine => {
+        machine.device(device)?.hold(false);
+        Ok(())
+    };
+    cuCtxGetCurrent(context: *mut usize) _machine => put(context, context_of(current()));
+    cuCtxSetCurrent(context: usize) machine => {
+        let index = context.checked_sub(CONTEXT);
+        if context != 0 && index.is_none_or(|index| index >= machine.devices.len()) {
+            return Err(INVALID_CONTEXT);
+        }
+        enter(index);
+        Ok(())
+    };
+
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) machine => {
+        let memory = machine.current()?.memory();
+        put(free, memory.0 as usize)?;
+        put(total, memory.1 as usize)
+    };
+    cuMemAlloc_v2(address: *mut u64, bytes: usize) machine => put(address, machine.allocate(bytes)?);
+    cuMemFree_v2(address: u64) machine => machine.free(address);
+    cuMemAllocHost_v2(address: *mut usize, bytes: usize) machine => {
+        put(address, machine.allocate_host(bytes)?)
+    };
+    cuMemFreeHost(address: usize) machine => machine.free_host(address);
+    cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, bytes: usize, stream: usize) machine => {
+        machine.copy(to as usize, from as usize, bytes, &[to as usize], stream)
+    };
+    cuMemcpyDtoHAsync_v2(to: *mut u8, from: u64, bytes: usize, stream: usize) machine => {
+        machine.copy(to as usize, from as usize, bytes, &[from as usize], stream)
+    };
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) machine => {
+        let both = [to as usize, from as usize];
+        machine.copy(both[0], both[1], bytes, &both, stream)
+    };
+    cuMemsetD8Async(at: u64, byte: u8, bytes: usize, stream: usize) machine => {
+        machine.fill(at, byte, bytes, stream)
+    };
+
+    cuStreamCreate(stream: *mut usize, _flags: c_uint) machine => put(stream, machine.new_stream()?);
+    cuStreamDestroy_v2(stream: usize) machine => machine.end_stream(stream);
+    cuStreamGetCtx(stream: usize, context: *mut usize) machine => {
+        put(context, context_of(Some(machine.stream(stream)?.device_index())))
+    };
+    cuStreamSynchronize(stream: usize) machine => machine.stream(stream)?.wait();
+    cuStreamQuery(stream: usize) machine => machine.stream(stream)?.is_done();
+
+    cuModuleLoadDataEx(
+        module: *mut usize,
+        image: *const c_char,
+        options: c_uint,
+        names: *const c_uint,
+        values: *const *mut c_void
+    ) machine => {
+        match machine.load(CStr::from_ptr(image).to_bytes()) {
+            Ok(loaded) => put(module, loaded),
+            Err((code, why)) => {
+                let option = |name| {
+                    let mut found = (0..options as usize).filter(|&at| *names.add(at) == name);
+                    found.next().map(|at| *values.add(at))
+                };
+                // The buffer of the error log and its size.
+                if let (Some(place), Some(room)) = (option(5), option(6)) {
+                    put_text(place.cast(), room as c_int, &why)?;
+                }
+                Err(code)
+            }
+        }
+    };
+    cuModuleUnload(module: usize) machine => machine.unload(module);
+    cuModuleGetFunction(kernel: *mut usize, module: usize, name: *const c_char) machine => {
+        let name = CStr::from_ptr(name).to_string_lossy();
+        put(kernel, machine.kernel(module, &name)?)
+    };
+    cuFuncSetAttribute(kernel: usize, attribute: c_uint, value: c_int) machine => match attribute {
+        8 => machine.allow_shared(kernel, value),
+        _ => Err(INVALID_VALUE),
+    };
+    cuLaunchKernel(
+        kernel: usize,
+        grid_x: c_uint,
+        grid_y: c_uint,
+        grid_z: c_uint,
+        block_x: c_uint,
+        block_y: c_uint,
+        block_z: c_uint,
+        shared_bytes: c_uint,
+        stream: usize,
+        arguments: *const *const u8,
+        extra: *const *const c_void
+    ) machine => {
+        if !extra.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let grid = Grid {
+            blocks: [grid_x, grid_y, grid_z],
+            block: [block_x, block_y, block_z],
+            shared_bytes,
+        };
+        machine.launch(kernel, grid, stream, arguments)
+    };
+}
+
+/// Name and words of the codes that are returned here; `None` for any other, as for one of a newer driver's.
+pub(crate) fn words(code: u32) -> Option<(&'static CStr, &'static CStr)> {
+    Some(match code {
+        1 => (c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
+        2 => (c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
+        3 => (c"CUDA_ERROR_NOT_INITIALIZED", c"initialization error"),
+        34 => (c"CUDA_ERROR_STUB_LIBRARY", c"CUDA driver is a stub library"),
+        100 => (
+            c"CUDA_ERROR_NO_DEVICE",
+            c"no CUDA-capable device is detected",
+        ),
+        101 => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
+        201 => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
+        209 => (
+            c"CUDA_ERROR_NO_BINARY_FOR_GPU",
+            c"no kernel image is available for execution on the device",
+        ),
+        218 => (c"CUDA_ERROR_INVALID_PTX", c"a PTX JIT compilation failed"),
+        222 => (
+            c"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+            c"the provided PTX was compiled with an unsupported toolchain.",
+        ),
+        400 => (c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
+        500 => (c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
+        600 => (c"CUDA_ERROR_NOT_READY", c"device not ready"),
+        700 => (
+            c"CUDA_ERROR_ILLEGAL_ADDRESS",
+            c"an illegal memory access was encountered",
+        ),
+        701 => (
+            c"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+            c"too many resources requested for launch",
+        ),
+        716 => (c"CUDA_ERROR_MISALIGNED_ADDRESS", c"misaligned address"),
+        719 => (c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
+        _ => return None,
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetErrorName(code: u32, name: *mut *const c_char) -> u32 {
+    let found = words(code).map(|(name, _)| name.as_ptr());
+    // SAFETY: a place for it.
+    let put = unsafe { put(name, found.unwrap_or(std::ptr::null())) };
+    put.and(found.map(drop).ok_or(INVALID_VALUE))
+        .err()
+        .unwrap_or(0)
+}
+
+/// The words, and for a kernel's fault what it was: the one thing a device would not tell.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetErrorString(code: u32, text: *mut *const c_char) -> u32 {
+    let found = words(code).map(|(_, words)| explained(&MACHINE, code, words));
+    // SAFETY: a place for it.
+    let put = unsafe { put(text, found.unwrap_or(std::ptr::null())) };
+    put.and(found.map(drop).ok_or(INVALID_VALUE))
+        .err()
+        .unwrap_or(0)
+}
+
+/// A code's words, with those of the fault if it is one. What is made stays, as constants do.
+pub(crate) fn explained(
+    machine: &'static Started,
+    code: u32,
+    words: &'static CStr,
+) -> *const c_char {
+    let fault = machine.get().ok().and_then(Machine::fault_words);
+    match (code, fault) {
+        (700 | 716 | 719, Some(fault)) => {
+            let text = format!("{} ({fault})", words.to_string_lossy());
+            std::ffi::CString::new(text).map_or(words.as_ptr(), |text| text.into_raw().cast_const())
+        }
+        _ => words.as_ptr(),
+    }
+}

@@ -1,0 +1,92 @@
+//! A device being driven: its context, and the fault that ends it.
+
+use std::sync::{Arc, OnceLock};
+
+use super::driver::{Answer, Driver, Failure, Properties, Raw, Runtime};
+use crate::{Error, Result, Status};
+
+/// A device whose context this process holds. What it hands out keeps it.
+pub struct Device {
+    pub(super) driver: &'static dyn Driver,
+    context: Raw,
+    properties: Properties,
+    fault: OnceLock<Failure>,
+}
+
+impl Device {
+    /// Takes the device's primary context, the one that other libraries in this process use, too.
+    ///
+    /// # Errors
+    /// [`Unsupported`](Status::Unsupported) when there is no driver, or no such device.
+    pub fn open(runtime: Runtime, index: u32) -> Result<Arc<Device>> {
+        let driver = runtime.driver()?;
+        let devices = driver.devices();
+        let found = devices.into_iter().find(|device| device.index == index);
+        let properties = found.ok_or_else(|| {
+            Error::unsupported(format!(
+                "{runtime} has no device {index}, or it does not answer"
+            ))
+        })?;
+        Ok(Arc::new(Device {
+            driver,
+            context: driver.retain(index)?,
+            properties,
+            fault: OnceLock::new(),
+        }))
+    }
+
+    /// What is known of it.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// What ended it; `None`: it works.
+    pub fn fault(&self) -> Option<&Failure> {
+        self.fault.get()
+    }
+
+    /// Free and total bytes of its memory, for all processes.
+    ///
+    /// # Errors
+    /// [`DeviceFault`](Status::DeviceFault).
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        self.within(|driver, _| driver.memory())
+    }
+
+    /// Works within the device's context; the thread's own is there again afterwards.
+    pub(super) fn within<T>(&self, work: impl FnOnce(&dyn Driver, Raw) -> Answer<T>) -> Result<T> {
+        if let Some(fault) = self.fault.get() {
+            return Err(fault.clone().into());
+        }
+        self.inside(work).map_err(|failure| {
+            if failure.status() == Status::DeviceFault {
+                return self.fault.get_or_init(|| failure).clone().into();
+            }
+            failure.into()
+        })
+    }
+
+    /// The same for what gives things back, which is tried on a device that faulted, too, and
+    /// whose failure nobody could do anything about.
+    pub(super) fn give_back(&self, work: impl FnOnce(&dyn Driver) -> Answer<()>) {
+        let _ = self.inside(|driver, _| work(driver));
+    }
+
+    fn inside<T>(&self, work: impl FnOnce(&dyn Driver, Raw) -> Answer<T>) -> Answer<T> {
+        // SAFETY: the context is held until the device is dropped.
+        let before = unsafe { self.driver.enter(self.context) }?;
+        let outcome = work(self.driver, self.context);
+        if before != self.context {
+            // SAFETY: the thread's own, which it had when this began.
+            unsafe { self.driver.leave(before) };
+        }
+        outcome
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: taken when the device was opened; whatever it handed out keeps it, and is gone.
+        unsafe { self.driver.release(self.properties.index) };
+    }
+}

@@ -1,0 +1,154 @@
+// GPUs as the package lists them, with stand-ins for the vendors' drivers (crates/fake-gpu). A process
+// has one driver for its life, so every case is a process of its own.
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { capabilitiesCompiled, gpuDevices, GpuVendor } from "uform";
+import { modelPath, root } from "./support.mjs";
+
+const drivers = mkdtempSync(join(tmpdir(), "uform-gpus-"));
+const counts = join(drivers, "counts");
+test.before(() => {
+  const { status, stderr } = spawnSync("cargo", ["xtask", "fake-gpu", drivers], {
+    cwd: root,
+    encoding: "utf8",
+  });
+  assert.equal(status, 0, stderr);
+});
+test.after(() => rmSync(drivers, { recursive: true }));
+
+const mixed = {
+  FAKE_CUDA_DEVICES: "NVIDIA H200:9.0:132:143771,V100:7.0:80:32510",
+  FAKE_HIP_DEVICES: "MI300X:gfx942:304:196608",
+};
+
+/** Runs arguments of Node's in a process with the stand-ins; it must say nothing on standard error. */
+function node(args, env = mixed) {
+  const { status, stdout, stderr } = spawnSync(process.execPath, args, {
+    cwd: root,
+    env: { ...process.env, LD_LIBRARY_PATH: drivers, FAKE_GPU_COUNTS: counts, ...env },
+    encoding: "utf8",
+  });
+  assert.deepEqual([status, stderr], [0, ""]);
+  return stdout;
+}
+
+/** What an expression is, as JSON, in a process with the stand-ins. */
+const value = (expression, env) =>
+  JSON.parse(node(["-p", `const uform = require("uform"); JSON.stringify(${expression})`], env));
+
+test("a machine's GPUs are NVIDIA's, then AMD's, in plain data", () => {
+  const found = value("uform.gpuDevices()");
+  assert.deepEqual(found, [
+    {
+      vendor: GpuVendor.Nvidia,
+      vendorOrdinal: 0,
+      gpuClass: "nvidia-hopper",
+      computeUnits: 132,
+      memoryBytes: 143771 * 2 ** 20,
+      name: "NVIDIA H200",
+      uuid: "GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadae00",
+      pciAddress: "0000:c0:00.0",
+    },
+    {
+      vendor: GpuVendor.Nvidia,
+      vendorOrdinal: 1,
+      gpuClass: null,
+      computeUnits: 80,
+      memoryBytes: 32510 * 2 ** 20,
+      name: "V100",
+      uuid: "GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadae01",
+      pciAddress: "0000:b0:00.0",
+    },
+    {
+      vendor: GpuVendor.Amd,
+      vendorOrdinal: 0,
+      gpuClass: "amd-cdna3",
+      computeUnits: 304,
+      memoryBytes: 196608 * 2 ** 20,
+      name: "MI300X",
+      uuid: "GPU-5e3bb2a7c14d1f00",
+      pciAddress: "0000:c0:00.0",
+    },
+  ]);
+  // To list takes no context, and makes nothing.
+  for (const line of readFileSync(counts, "utf8").trim().split("\n")) {
+    assert.deepEqual(new Set(Object.values(JSON.parse(line))), new Set([0]), line);
+  }
+});
+
+test("a driver that does not work is no GPU, and quiet", () => {
+  const cases = [
+    [{ FAKE_CUDA_DEVICES: "", FAKE_HIP_DEVICES: "" }, 0],
+    [{ ...mixed, FAKE_CUDA_FAULT: "code34@1" }, 0],
+    [{ ...mixed, FAKE_CUDA_FAULT: "code917@1" }, 0],
+    [{ ...mixed, FAKE_CUDA_FAULT: "missing:cuStreamCreate" }, 1],
+    [{ ...mixed, FAKE_CUDA_FAULT: "missing:cuDeviceGetUuid" }, 3],
+    [{ ...mixed, FAKE_CUDA_FAULT: "missing:hipMalloc" }, 2],
+  ];
+  for (const [env, count] of cases) {
+    const found = value("[uform.gpuDevices().length, uform.capabilitiesAvailable()]", env);
+    assert.equal(found[0], count, JSON.stringify(env));
+    const words = found[1].split(",");
+    assert.deepEqual([words.includes("cuda"), words.includes("hip")], [count > 1, count % 2 > 0]);
+  }
+  const broken = mkdtempSync(join(tmpdir(), "uform-broken-"));
+  writeFileSync(join(broken, "libcuda.so.1"), "not a library");
+  assert.deepEqual(value("uform.gpuDevices()", { LD_LIBRARY_PATH: broken }), []);
+  rmSync(broken, { recursive: true });
+});
+
+test("this machine's list is the same whoever asks", () => {
+  assert.deepEqual(gpuDevices(), gpuDevices());
+  assert.notEqual(gpuDevices(), gpuDevices());
+  const words = capabilitiesCompiled().split(",");
+  assert.ok(words.includes("cuda") && words.includes("hip"));
+});
+
+test("no driver is touched until somebody asks for GPUs", () => {
+  const maps = `require("node:fs").readFileSync("/proc/self/maps", "utf8")`;
+  const loaded = `${maps}.match(/lib(?:cuda|amdhip64)\\.so\\.\\d/g)`;
+  const quiet = `(() => {
+    const model = uform.Model.loadRam(${JSON.stringify(modelPath)});
+    model.encodeTextSync("text");
+    model.free();
+    return ${loaded};
+  })()`;
+  assert.deepEqual(value(`[${quiet}, uform.gpuDevices().length, ${loaded} !== null]`), [
+    null,
+    3,
+    true,
+  ]);
+});
+
+test("workers see the same GPUs, in one process with the main thread", () => {
+  const code = `
+    const { gpuDevices } = require("uform");
+    const { Worker, isMainThread, parentPort } = require("node:worker_threads");
+    const names = gpuDevices().map(({ name }) => name).join();
+    new Worker(
+      'const { gpuDevices } = require("uform");' +
+        'require("node:worker_threads").parentPort.postMessage(gpuDevices().map(({ name }) => name).join())',
+      { eval: true },
+    ).on("message", (found) => console.log(found === names ? names : "different"));`;
+  assert.equal(node(["-e", code]), "NVIDIA H200,V100,MI300X\n");
+});
+
+test("info lists them, for people and for programs", () => {
+  const program = join(root, "dist/cli/main.js");
+  const { gpus, capabilities } = JSON.parse(node([program, "info", "--json"]));
+  assert.deepEqual(
+    gpus.map(({ name }) => name),
+    ["NVIDIA H200", "V100", "MI300X"],
+  );
+  assert.deepEqual(capabilities.available.slice(-2), ["cuda", "hip"]);
+  const table = node([program, "info"]);
+  assert.match(table, /^GPU 0 +NVIDIA H200: nvidia-hopper, 132 compute units, 140\.4 GiB$/m);
+  assert.match(table, /^GPU 1 +V100: of no class, 80 compute units, 31\.7 GiB$/m);
+  assert.match(table, /^GPU 2 +MI300X: amd-cdna3, 304 compute units, 192 GiB$/m);
+  const bare = node([program, "info"], { FAKE_CUDA_DEVICES: "", FAKE_HIP_DEVICES: "" });
+  assert.doesNotMatch(bare, /GPU/);
+});
