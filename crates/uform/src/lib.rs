@@ -19,6 +19,9 @@
 //! Threads, memory maps and files sit behind the `native` feature; everything
 //! else also compiles for WebAssembly.
 
+// Vectors of 64-bit WebAssembly, whose builds need the unstable standard library anyway.
+#![cfg_attr(target_arch = "wasm64", feature(simd_wasm64))]
+
 pub mod error;
 pub mod executor;
 pub mod hardware;

@@ -10,7 +10,8 @@ use super::topology::Topology;
 
 /// What this binary was built with, comma-separated: the words of the classes
 /// with kernels of their own, then `threads` and `forkunion` where host threads can be
-/// had and borrowed, and `numa` where they and their memory can be placed.
+/// had and borrowed, and `numa` where they and their memory can be placed; of WebAssembly what
+/// the module uses of `simd128`, `relaxed-simd` and `memory64`.
 pub fn compiled() -> String {
     let mut words: Vec<&str> = CpuClass::COMPILED
         .iter()
@@ -19,7 +20,16 @@ pub fn compiled() -> String {
     push(&mut words, "threads", cfg!(feature = "native"));
     push(&mut words, "forkunion", cfg!(feature = "native"));
     push(&mut words, "numa", CAN_PLACE);
+    push_module(&mut words);
     words.join(",")
+}
+
+/// What a module of WebAssembly uses, the engine that loaded it offers.
+fn push_module(words: &mut Vec<&str>) {
+    let has = |feature| Features::here().contains(feature);
+    push(words, "simd128", has(Feature::Simd128));
+    push(words, "relaxed-simd", has(Feature::RelaxedSimd));
+    push(words, "memory64", has(Feature::Wasm64));
 }
 
 /// Whether this build places threads and memory: by Linux's system calls.
@@ -28,7 +38,8 @@ const CAN_PLACE: bool = cfg!(all(feature = "native", target_os = "linux"));
 /// What this machine offers now, comma-separated: the words of the classes that run,
 /// then `amx` (tiles multiply), `vnni` (int8 dot products on x86-64), `threads`,
 /// `forkunion` (pools can be borrowed), and `numa` where memory lies on more than one node,
-/// whether or not this process may allocate on all of them.
+/// whether or not this process may allocate on all of them. Of an engine of WebAssembly it is told
+/// what the module that it loaded uses: `simd128`, `relaxed-simd`, `memory64`.
 pub fn available() -> String {
     let features = Features::here();
     let has = |feature| features.contains(feature);
@@ -44,6 +55,7 @@ pub fn available() -> String {
         "numa",
         Topology::here().memory_domains.len() > 1,
     );
+    push_module(&mut words);
     words.join(",")
 }
 
@@ -63,15 +75,32 @@ mod tests {
             "monoversioned"
         } else if cfg!(target_arch = "x86_64") {
             "serial,intel-haswell,intel-skylake,intel-icelake,intel-sapphire"
-        } else {
+        } else if !cfg!(target_feature = "simd128") {
             "serial"
+        } else if cfg!(target_arch = "wasm32") {
+            "serial,wasm32-v128"
+        } else {
+            "serial,wasm64-extended"
         };
         let threads = match (cfg!(feature = "native"), cfg!(target_os = "linux")) {
             (true, true) => ",threads,forkunion,numa",
             (true, false) => ",threads,forkunion",
             (false, _) => "",
         };
-        assert_eq!(compiled(), format!("{classes}{threads}"));
+        let module = match (
+            cfg!(target_feature = "simd128"),
+            cfg!(target_feature = "relaxed-simd"),
+        ) {
+            (true, true) => ",simd128,relaxed-simd",
+            (true, false) => ",simd128",
+            (false, _) => "",
+        };
+        let memory = if cfg!(target_arch = "wasm64") {
+            ",memory64"
+        } else {
+            ""
+        };
+        assert_eq!(compiled(), format!("{classes}{threads}{module}{memory}"));
     }
 
     #[test]
