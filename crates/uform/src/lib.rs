@@ -20,6 +20,9 @@
 //! Threads, memory maps, files and devices sit behind the `native` feature; everything
 //! else also compiles for WebAssembly.
 
+// Vectors of 64-bit WebAssembly, whose builds need the unstable standard library anyway.
+#![cfg_attr(target_arch = "wasm64", feature(simd_wasm64))]
+
 #[cfg(feature = "native")]
 pub mod device;
 pub mod error;

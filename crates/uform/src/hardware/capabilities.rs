@@ -12,7 +12,8 @@ use super::topology::Topology;
 /// What this binary was built with, comma-separated: the words of the classes
 /// with kernels of their own, then `threads` and `forkunion` where host threads can be
 /// had and borrowed, `numa` where they and their memory can be placed, and `cuda` and `hip`
-/// where the vendors' devices can be listed.
+/// where the vendors' devices can be listed; of WebAssembly what the module uses of `simd128`,
+/// `relaxed-simd` and `memory64`.
 pub fn compiled() -> String {
     let mut words: Vec<&str> = CpuClass::COMPILED
         .iter()
@@ -23,7 +24,16 @@ pub fn compiled() -> String {
     push(&mut words, "numa", CAN_PLACE);
     push(&mut words, "cuda", cfg!(feature = "native"));
     push(&mut words, "hip", cfg!(feature = "native"));
+    push_module(&mut words);
     words.join(",")
+}
+
+/// What a module of WebAssembly uses, the engine that loaded it offers.
+fn push_module(words: &mut Vec<&str>) {
+    let has = |feature| Features::here().contains(feature);
+    push(words, "simd128", has(Feature::Simd128));
+    push(words, "relaxed-simd", has(Feature::RelaxedSimd));
+    push(words, "memory64", has(Feature::Wasm64));
 }
 
 /// Whether this build places threads and memory: by Linux's system calls.
@@ -33,7 +43,8 @@ const CAN_PLACE: bool = cfg!(all(feature = "native", target_os = "linux"));
 /// then `amx` (tiles multiply), `vnni` (int8 dot products on x86-64), `threads`,
 /// `forkunion` (pools can be borrowed), `numa` where memory lies on more than one node,
 /// whether or not this process may allocate on all of them, and `cuda` and `hip` where
-/// the vendor's driver works and has a device.
+/// the vendor's driver works and has a device. Of an engine of WebAssembly it is told
+/// what the module that it loaded uses: `simd128`, `relaxed-simd`, `memory64`.
 pub fn available() -> String {
     let features = Features::here();
     let has = |feature| features.contains(feature);
@@ -52,6 +63,7 @@ pub fn available() -> String {
     let is_there = |vendor| gpu_devices().iter().any(|device| device.vendor == vendor);
     push(&mut words, "cuda", is_there(GpuVendor::Nvidia));
     push(&mut words, "hip", is_there(GpuVendor::Amd));
+    push_module(&mut words);
     words.join(",")
 }
 
@@ -71,15 +83,32 @@ mod tests {
             "monoversioned"
         } else if cfg!(target_arch = "x86_64") {
             "serial,intel-haswell,intel-skylake,intel-icelake,intel-sapphire"
-        } else {
+        } else if !cfg!(target_feature = "simd128") {
             "serial"
+        } else if cfg!(target_arch = "wasm32") {
+            "serial,wasm32-v128"
+        } else {
+            "serial,wasm64-extended"
         };
         let threads = match (cfg!(feature = "native"), cfg!(target_os = "linux")) {
             (true, true) => ",threads,forkunion,numa,cuda,hip",
             (true, false) => ",threads,forkunion,cuda,hip",
             (false, _) => "",
         };
-        assert_eq!(compiled(), format!("{classes}{threads}"));
+        let module = match (
+            cfg!(target_feature = "simd128"),
+            cfg!(target_feature = "relaxed-simd"),
+        ) {
+            (true, true) => ",simd128,relaxed-simd",
+            (true, false) => ",simd128",
+            (false, _) => "",
+        };
+        let memory = if cfg!(target_arch = "wasm64") {
+            ",memory64"
+        } else {
+            ""
+        };
+        assert_eq!(compiled(), format!("{classes}{threads}{module}{memory}"));
     }
 
     #[test]

@@ -159,8 +159,12 @@ impl CpuClass {
             IntelIcelake,
             IntelSapphire,
         ]
-    } else {
+    } else if !cfg!(target_feature = "simd128") {
         &[Serial]
+    } else if cfg!(target_arch = "wasm32") {
+        &[Serial, Wasm32V128]
+    } else {
+        &[Serial, Wasm64Extended]
     };
 
     /// The class's number.

@@ -43,8 +43,21 @@ mod sapphire;
 mod skylake;
 #[cfg(test)]
 mod tests;
-#[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+#[cfg(any(
+    all(target_arch = "x86_64", not(feature = "monoversioned")),
+    all(
+        target_family = "wasm",
+        target_feature = "simd128",
+        not(feature = "monoversioned")
+    )
+))]
 mod vector;
+#[cfg(all(
+    target_family = "wasm",
+    target_feature = "simd128",
+    not(feature = "monoversioned")
+))]
+mod wasm;
 
 use std::ops::Range;
 
@@ -106,6 +119,24 @@ static TABLES: &[&Kernels] = &[
     &sapphire::BF16,
     #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
     &sapphire::I8,
+    #[cfg(all(
+        target_family = "wasm",
+        target_feature = "simd128",
+        not(feature = "monoversioned")
+    ))]
+    &wasm::F32,
+    #[cfg(all(
+        target_family = "wasm",
+        target_feature = "simd128",
+        not(feature = "monoversioned")
+    ))]
+    &wasm::BF16,
+    #[cfg(all(
+        target_family = "wasm",
+        target_feature = "simd128",
+        not(feature = "monoversioned")
+    ))]
+    &wasm::I8,
 ];
 
 impl Kernels {

@@ -120,7 +120,7 @@ impl<'a> Operand<'a> {
     }
 
     /// The first byte of a row.
-    #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+    #[allow(dead_code, reason = "only vector classes ask")]
     pub(super) fn row(&self, row: usize) -> *const u8 {
         debug_assert!(row < self.rows);
         self.values

@@ -26,6 +26,9 @@ const BLOCK: usize = 64;
 /// Outputs of a panel of matrix tiles.
 pub(super) const TILES_COLUMNS: usize = 32;
 
+/// How many `f32` a line of a region takes.
+const LINE: usize = 16;
+
 /// Groups to a step, and outputs to a half.
 const SIDE: usize = 16;
 
@@ -36,9 +39,9 @@ pub struct Packed {
     /// Of i8: one an output, padded to whole panels.
     scales: Vec<f32>,
     /// Of i8: −128·Σ q of each output, padded alike: what undoes that rows were offset by 128.
-    #[cfg_attr(
-        not(all(target_arch = "x86_64", not(feature = "monoversioned"))),
-        expect(dead_code, reason = "the classes that offset their rows are of x86-64")
+    #[allow(
+        dead_code,
+        reason = "not every build has a class that offsets its rows"
     )]
     offsets: Vec<i32>,
     inputs: usize,
@@ -102,7 +105,7 @@ impl Packed {
     ///
     /// # Safety
     /// The weights are in i8, and panel and input are within them.
-    #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+    #[allow(dead_code, reason = "only vector classes ask")]
     #[inline(always)]
     pub(super) unsafe fn groups_from(&self, panel: usize, input: usize) -> *const u32 {
         debug_assert!(panel < self.panels() && input < self.inputs);
@@ -121,7 +124,7 @@ impl Packed {
     }
 
     /// What undoes that rows were offset by 128, for every column of every panel.
-    #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+    #[allow(dead_code, reason = "only vector classes ask")]
     pub(super) fn offsets(&self) -> &[i32] {
         &self.offsets
     }
@@ -144,8 +147,13 @@ fn step_inputs(precision: Precision) -> usize {
 impl Kernels {
     /// Bytes of a [`Region`] that the packed weights of a dense layer take.
     pub fn packed_bytes(&self, inputs: usize, outputs: usize) -> usize {
+        64 * self.packed_lines(inputs, outputs)
+    }
+
+    /// How many lines of a region that is.
+    fn packed_lines(&self, inputs: usize, outputs: usize) -> usize {
         let panels = outputs.div_ceil(self.panel_columns);
-        4 * panels * self.panel_length(inputs)
+        (panels * self.panel_length(inputs)).div_ceil(LINE)
     }
 
     /// How many `f32` a panel takes.
@@ -200,10 +208,9 @@ impl Kernels {
         assert!(outputs > 0, "a dense layer has at least one output");
 
         let columns = self.panel_columns;
-        assert!(columns.is_multiple_of(16), "a panel is made of whole lines");
         let panels = outputs.div_ceil(columns);
         let length = self.panel_length(inputs);
-        let lines = panels * length / 16;
+        let lines = self.packed_lines(inputs, outputs);
         let memory = match region.take(lines) {
             Some(memory) => memory,
             None => Region::whole(lines)?,
@@ -215,6 +222,9 @@ impl Kernels {
         let (mut scales, mut offsets) = (vec![0.0; scaled], vec![0; scaled]);
         let values = Shared(memory.start().cast::<MaybeUninit<f32>>());
         let (to_scales, to_offsets) = (Shared(scales.as_mut_ptr()), Shared(offsets.as_mut_ptr()));
+        // SAFETY: the rest of the last line lies within the piece, which nobody else has.
+        let rest = unsafe { values.slice(panels * length, lines * LINE - panels * length) };
+        rest.fill(MaybeUninit::new(0.0));
         let source = Source { parts, inputs };
         let pieces = panels.min(4 * team.lanes());
         team.run(pieces, &|_, piece| {

@@ -18,15 +18,33 @@ pub(super) mod tiles;
 
 use tile::Product;
 
+#[cfg(target_family = "wasm")]
+pub(in crate::kernels) use built_in as detected;
+#[cfg(target_arch = "x86_64")]
+pub(in crate::kernels) use std::arch::is_x86_feature_detected as detected;
+
+/// What a module was built with, an engine that loaded it has.
+#[cfg(target_family = "wasm")]
+macro_rules! built_in {
+    ($feature:tt) => {
+        cfg!(target_feature = $feature)
+    };
+}
+#[cfg(target_family = "wasm")]
+pub(in crate::kernels) use built_in;
+
 /// The tables of a class and their entry points: the generic algorithms, compiled with the
 /// class's instructions. The features are named once, so that what is compiled and what is
-/// looked for on the machine cannot differ.
+/// looked for on the machine cannot differ. `$i8` is who multiplies tiles of i8.
 macro_rules! class {
     ($vector:ident, $class:expr, [$($feature:tt),+]) => {
+        vector::class!($vector, $class, [$($feature),+], VectorI8<$vector>);
+    };
+    ($vector:ident, $class:expr, [$($feature:tt),+], $i8:ty) => {
         pub(super) const TABLE: Kernels = Kernels {
             class: $class,
             precision: Precision::F32,
-            runs_here: || $(is_x86_feature_detected!($feature))&&+,
+            runs_here: || $(vector::detected!($feature))&&+,
             tile_rows: $vector::TILE_ROWS,
             panel_columns: $vector::TILE_VECTORS * $vector::LANES,
             linear,
@@ -81,7 +99,7 @@ macro_rules! class {
         #[target_feature($(enable = $feature),+)]
         unsafe fn linear_i8(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
             // SAFETY: handed on to the caller.
-            unsafe { vector::tiles::piece::<$vector, VectorI8<$vector>>(layer, tiles, panels) }
+            unsafe { vector::tiles::piece::<$vector, $i8>(layer, tiles, panels) }
         }
 
         /// # Safety
@@ -181,7 +199,7 @@ pub(in crate::kernels) trait Simd: Copy {
     unsafe fn mul(self, other: Self) -> Self;
     /// `self / other`.
     unsafe fn div(self, other: Self) -> Self;
-    /// `self · factor + term`, rounded once.
+    /// `self · factor + term`, rounded once where the class has an instruction for it, else twice.
     unsafe fn fma(self, factor: Self, term: Self) -> Self;
     /// The larger; `other` when either is NaN.
     unsafe fn max(self, other: Self) -> Self;
@@ -199,6 +217,7 @@ pub(in crate::kernels) trait Simd: Copy {
     unsafe fn store_bf16(self, to: *mut u16);
     /// Lanes that are `i32`: `self` plus the products, summed, of the four signed bytes of
     /// `left`'s lane with those of `right`'s.
+    #[cfg(not(target_family = "wasm"))]
     unsafe fn dot_bytes(self, left: Self, right: Self) -> Self;
     /// Lanes that are `i32`: `self` plus `factor` times the signed byte of `right`'s lane at
     /// `byte`, counted from the lowest, 0 to 3.

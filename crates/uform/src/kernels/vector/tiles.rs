@@ -40,7 +40,9 @@ pub(in crate::kernels) struct TileProduct {
     /// `[rows][32]`: f32 sums in bf16, `i32` sums in i8. Aligned to 64 bytes.
     pub out: *mut f32,
     /// Cache lines that will be wanted later, some a step: a multiple of 4.
+    #[allow(dead_code, reason = "only matrix units wait for memory")]
     pub next: *const u8,
+    #[allow(dead_code, reason = "as above")]
     pub next_lines: usize,
 }
 
@@ -164,6 +166,7 @@ impl Sums for Scaled {
 pub(in crate::kernels) struct VectorBf16<V>(PhantomData<V>);
 
 /// i8 by vectors.
+#[cfg(not(target_family = "wasm"))]
 pub(in crate::kernels) struct VectorI8<V>(PhantomData<V>);
 
 /// The groups of a step that a vector's columns have: `[16]` vectors, [`SIDE`] words apart.
@@ -267,6 +270,7 @@ unsafe fn store_rows<V: Simd, const ROWS: usize>(
     }
 }
 
+#[cfg(not(target_family = "wasm"))]
 impl<V: Simd> Tiles for VectorI8<V> {
     const INTEGERS: bool = true;
 
@@ -298,6 +302,7 @@ impl<V: Simd> Tiles for VectorI8<V> {
 ///
 /// # Safety
 /// As for [`Tiles::multiply`].
+#[cfg(not(target_family = "wasm"))]
 #[inline(always)]
 unsafe fn i8_rows<V: Simd, const ROWS: usize>(
     product: &TileProduct,
