@@ -1,10 +1,10 @@
 import { UnsupportedError } from "../errors.js";
-import type { Backend } from "./backend.js";
+import type { NativeBackend } from "./backend.js";
 
 /** The platforms an addon is published for. */
 const published = ["linux-x64-gnu"];
 
-let addon: Backend | undefined;
+let addon: NativeBackend | undefined;
 
 /** What loads a module by its name, from where the package lies. */
 type Require = (name: string) => unknown;
@@ -26,11 +26,11 @@ export function loadWith(require: Require): void {
  *
  * @internal
  */
-export function backend(): Backend {
+export function backend(): NativeBackend {
   return (addon ??= load());
 }
 
-function load(): Backend {
+function load(): NativeBackend {
   const load = typeof __filename === "undefined" && requireFrom ? requireFrom : ownRequire();
   const platform = `${process.platform}-${process.arch}`;
   const names = published
@@ -39,7 +39,7 @@ function load(): Backend {
   let reason: unknown;
   for (const name of names) {
     try {
-      return load(name) as Backend;
+      return load(name) as NativeBackend;
     } catch (failure) {
       reason = failure;
     }

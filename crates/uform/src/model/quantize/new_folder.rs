@@ -51,7 +51,9 @@ impl NewFolder {
         let file = File::create_new(&path).map_err(|error| refused(&path, error))?;
         let mut file = NewFile { file, path };
         fill(&mut file)?;
-        file.file.sync_all().map_err(|error| refused(&file.path, error))
+        file.file
+            .sync_all()
+            .map_err(|error| refused(&file.path, error))
     }
 
     /// Everything is in it: from now on it is there.
