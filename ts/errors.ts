@@ -22,7 +22,7 @@ export enum Status {
   NotFound = 10,
   /** A model's files contradict their format, each other, or themselves. */
   CorruptModel = 11,
-  /** The operating system refused to read. */
+  /** The operating system refused to read or write. */
   Io = 12,
   /** The caller gave up on the call. With a signal, its own reason is thrown instead. */
   Aborted = 13,
@@ -137,7 +137,7 @@ export class CorruptModelError extends UformError {
   }
 }
 
-/** The operating system refused to read. */
+/** The operating system refused to read or write. */
 export class IoError extends UformError {
   constructor(message: string, options?: Cause) {
     super(Status.Io, message, options);

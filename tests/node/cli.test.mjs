@@ -83,6 +83,7 @@ test("help and version go to standard output, and nothing else does", () => {
     assert.match(well([flag]), /^Usage: uform <command>/);
     assert.match(well(["info", flag]), /^Usage: uform info/);
     assert.match(well(["embed", "--threads", "2", flag]), /^Usage: uform embed/);
+    assert.match(well(["quantize", flag]), /^Usage: uform quantize/);
   }
 });
 
@@ -257,7 +258,8 @@ test("a model is the named one, the environment's, or the only one in ./models",
 /** What is not understood: the arguments, and the words the message must have. */
 const misunderstood = [
   [[], "a command is missing", "Usage: uform"],
-  [["quantize", "in", "out"], '"quantize" is not a command', "info, embed"],
+  [["zip"], '"zip" is not a command', "info, embed, quantize"],
+  [["quantise"], "did you mean quantize?"],
   [["ebmed"], "did you mean embed?"],
   [["toString"], "is not a command"],
   [["info", "now"], "info takes no arguments", "now"],
@@ -281,6 +283,13 @@ const misunderstood = [
   [["embed", "--prompt", "query"], '"query"', "it has none"],
   [["embed", "--truncate", "cut"], "--truncate takes error", '"cut"'],
   [["embed", "--out", "vectors.csv"], "--out", ".jsonl, .ndjson or .npy", '"vectors.csv"'],
+  [["quantize", "--weights", "i8"], "a model and a new folder", "uform quantize IN OUT"],
+  [["quantize", modelPath, "--weights", "i8"], "a model and a new folder"],
+  [["quantize", "a", "b", "c", "--weights", "i8"], "c was given as well"],
+  [["quantize", modelPath, "new"], "--weights is missing", "i8 or f16"],
+  [["quantize", modelPath, "new", "--weights", "i4"], "--weights takes i8, f16", '"i4"'],
+  [["quantize", modelPath, "new", "--wieghts", "i8"], "did you mean --weights?"],
+  [["quantize", modelPath, modelPath, "--weights", "i8"], modelPath, "new or empty"],
 ];
 
 test("what is not understood says what would be, and exits with 2", () => {
@@ -304,6 +313,12 @@ test("what fails says why, exits with 1, and leaves no file", () => {
     [["embed", "--out", "target.npy"], "target.npy", "not a regular file"],
     [["embed", "long.txt", "--truncate", "error", "--out", "new.npy"], "long.txt:2", "256", "402"],
     [["embed", "/proc/self/mem", "--out", "new.jsonl"], "EIO"],
+    [["quantize", "/no/such", "new", "--weights", "i8"], "/no/such"],
+    [
+      ["quantize", modelPath, "no/such/new", "--weights", "i8"],
+      "no/such/new",
+      "there is no folder",
+    ],
   ]) {
     const { status, stdout, stderr } = uform(args);
     assert.deepEqual([status, stdout], [1, ""], `${args.join(" ")}: ${stderr}`);
@@ -393,4 +408,80 @@ test("an output that is a link is written where the link leads", () => {
   symlinkSync("elsewhere/real.jsonl", join(folder, "link.jsonl"));
   well(["embed", "--out", "link.jsonl"], { input: "x" });
   assert.equal(rows(readFileSync(join(folder, "elsewhere/real.jsonl"), "utf8"))[0].text, "x");
+});
+
+test("quantize writes the model in a half or a quarter of the bytes, and tells how near it is", () => {
+  const texts = ["a red bicycle", "", "Wo steht das rote Fahrrad?", "中文 👩‍👩‍👧"];
+  const original = Model.loadRam(modelPath, { precision: "f32" });
+  const [expected, before] = [original.encodeTextSync(texts), original.describe()];
+  original.free();
+  for (const [weights, most, precisions, least] of [
+    ["f16", 46e6, ["f32"], 0.99999],
+    ["i8", 24e6, ["f32", "i8"], 0.995],
+  ]) {
+    const args = ["quantize", modelPath, weights, "--weights", weights];
+    const [sizes, ...cosines] = well(args).trimEnd().split("\n");
+    const bytes = statSync(join(folder, weights, "model.safetensors")).size;
+    assert.ok(bytes <= most, `${bytes}`);
+    assert.equal(sizes, `90.9 MB of weights became ${(bytes / 1e6).toFixed(1)} MB`);
+    const pattern = /over \d+ texts, computed in (\w+): least (\d\.\d{6}), mean \d\.\d{6}$/;
+    const found = cosines.map((line) => pattern.exec(line));
+    assert.deepEqual(
+      found.map(([, precision]) => precision),
+      precisions,
+    );
+    assert.ok(found.every(([, , cosine]) => cosine >= least && cosine <= 1));
+
+    for (const precision of ["auto", ...precisions]) {
+      const small = Model.loadRam(join(folder, weights), { precision });
+      const { parameters, dimensions, tokenLimit, pooling } = small.describe();
+      assert.deepEqual(
+        { parameters, dimensions, tokenLimit, pooling },
+        {
+          parameters: before.parameters,
+          dimensions: before.dimensions,
+          tokenLimit: before.tokenLimit,
+          pooling: before.pooling,
+        },
+      );
+      const vectors = small.encodeTextSync(texts);
+      small.free();
+      for (let row = 0; row < texts.length; row++) {
+        const other = expected.row(row);
+        const cosine = vectors.row(row).reduce((sum, value, at) => sum + value * other[at], 0);
+        assert.ok(cosine >= (precision === "auto" ? 0.995 : least), `${precision}: ${cosine}`);
+      }
+    }
+  }
+  const twice = uform(["quantize", "i8", "again", "--weights", "f16"]);
+  assert.equal(twice.status, 2);
+  assert.match(twice.stderr, /quantized already/);
+});
+
+test("a signal to quantize leaves a whole model or none", async () => {
+  for (const [signal, wait] of [
+    ["SIGINT", 0],
+    ["SIGTERM", 50],
+    ["SIGHUP", 300],
+  ]) {
+    const into = `after-${signal}`;
+    const before = readdirSync(folder);
+    const args = ["quantize", modelPath, into, "--weights", "i8"];
+    const child = spawn(process.execPath, [program, ...args], { cwd: folder, env });
+    const ended = once(child, "exit");
+    const started = () => readdirSync(folder).length > before.length;
+    while (!started() && child.exitCode === null) await after(1);
+    await after(wait);
+    child.kill(signal);
+    const [code, by] = await ended;
+    const there = readdirSync(folder).filter((name) => !before.includes(name));
+    if (by === null) assert.equal(code, 0);
+    else assert.equal(by, signal);
+    // It may have been done before the signal came.
+    assert.ok(
+      there.length === 0 ? by !== null : there.length === 1 && there[0] === into,
+      `${there}`,
+    );
+    if (there.length > 0) Model.loadRam(join(folder, into)).free();
+  }
 });

@@ -106,6 +106,21 @@ export interface Backend {
  * addresses of 64 bits.
  */
 export type WasmModule = "wasm32" | "wasm32-relaxed" | "wasm64";
+/** What the native addon has besides: that which is done to files. */
+export interface NativeBackend extends Backend {
+  /**
+   * Writes the model at a path to a folder that is new or empty, with its weights in another
+   * format: `"f16"` or `"i8"`.
+   */
+  modelQuantize(
+    from: string,
+    into: string,
+    weights: string,
+    executor: CompiledExecutor,
+    call: CompiledCall,
+    settle: Settle<CompiledQuantization>,
+  ): void;
+}
 
 /** Receives the outcome of a deferred call, once. */
 export type Settle<T> = (failure: unknown, value: T) => void;
@@ -266,6 +281,21 @@ export interface CompiledEmbeddings {
   readonly data: Float32Array;
   readonly tokens: Uint32Array;
   readonly truncated: Uint8Array;
+}
+
+/** What came of writing a model with other weights. */
+export interface CompiledQuantization {
+  /** Bytes of the files of weights that were read. */
+  readonly bytesBefore: number;
+  /** Bytes of those that were written. */
+  readonly bytesAfter: number;
+  /** Cosines of its vectors of some texts to those of the original in f32, a precision each. */
+  readonly likenesses: readonly {
+    readonly precision: string;
+    readonly texts: number;
+    readonly least: number;
+    readonly mean: number;
+  }[];
 }
 
 /** A model's description as the backend returns it. The words are the engine's. */

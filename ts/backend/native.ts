@@ -1,11 +1,11 @@
 import { InvalidArgumentError, UnsupportedError } from "../errors.js";
-import type { Backend } from "./backend.js";
+import type { NativeBackend } from "./backend.js";
 import type { Provider } from "./chosen.js";
 
 /** The platforms an addon is published for. */
 const published = ["linux-x64-gnu"];
 
-let addon: Backend | undefined;
+let addon: NativeBackend | undefined;
 
 /** What loads a module by its name, from where the package lies. */
 type Require = (name: string) => unknown;
@@ -27,9 +27,9 @@ export function loadWith(require: Require): void {
  *
  * @internal
  */
-export const native: Provider = {
-  backend: () => (addon ??= load()),
-  async load(wasm) {
+export const native = {
+  backend: (): NativeBackend => (addon ??= load()),
+  async load(wasm?: unknown): Promise<void> {
     if (wasm !== undefined) {
       throw new InvalidArgumentError(
         "load: `wasm` was given, and here the native addon computes: leave it out, or import uform/web",
@@ -37,9 +37,9 @@ export const native: Provider = {
     }
     this.backend();
   },
-};
+} satisfies Provider;
 
-function load(): Backend {
+function load(): NativeBackend {
   const load = typeof __filename === "undefined" && requireFrom ? requireFrom : ownRequire();
   const platform = `${process.platform}-${process.arch}`;
   const names = published
@@ -48,7 +48,7 @@ function load(): Backend {
   let reason: unknown;
   for (const name of names) {
     try {
-      return load(name) as Backend;
+      return load(name) as NativeBackend;
     } catch (failure) {
       reason = failure;
     }

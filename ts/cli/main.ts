@@ -3,7 +3,7 @@
  * `npx uform …`: the package from a terminal.
  *
  * `info` tells what the package sees of this machine, `embed` makes vectors of the lines of text
- * files. What was asked for goes to standard output, everything else to standard error. Exit codes:
+ * files, `quantize` makes a model's weights smaller. What was asked for goes to standard output, everything else to standard error. Exit codes:
  * 0 done, 1 failed, 2 not understood; a signal ends it as usual.
  */
 import "../index.js";
@@ -12,6 +12,7 @@ import { nearest } from "../options.js";
 import { embed, embedUsage } from "./embed.js";
 import { Failure, UsageError } from "./failures.js";
 import { info, infoUsage } from "./info.js";
+import { quantize, quantizeUsage } from "./quantize.js";
 import { packageVersion } from "./version.js";
 
 const commands: Readonly<
@@ -19,13 +20,15 @@ const commands: Readonly<
 > = {
   info: { run: info, usage: infoUsage },
   embed: { run: embed, usage: embedUsage },
+  quantize: { run: quantize, usage: quantizeUsage },
 };
 
 const usage = `Usage: uform <command> [options]
 
 Commands:
-  info    the machine as the package sees it
-  embed   vectors of the lines of text files
+  info       the machine as the package sees it
+  embed      vectors of the lines of text files
+  quantize   a model with smaller weights
 
 \`uform <command> --help\` tells a command's options.
 

@@ -14,6 +14,7 @@ import {
 import { basename, dirname, extname, join } from "node:path";
 import type { Embeddings } from "../embeddings.js";
 import { Failure, UsageError } from "./failures.js";
+import { SIGNALS } from "./signals.js";
 
 /** Where vectors go. */
 export interface Output {
@@ -120,8 +121,6 @@ function npyHeader(rows: number, dimensions: number): Buffer {
   header.write("\n", header.length - 1);
   return header;
 }
-
-const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
  * A file that is there whole or not at all: written beside its place under another name, and

@@ -30,6 +30,7 @@ mod hardware;
 mod model;
 mod outcome;
 mod pool;
+mod quantize;
 
 use napi::{Env, bindgen_prelude::Object};
 use napi_derive::napi;

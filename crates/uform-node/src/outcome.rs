@@ -1,12 +1,14 @@
 //! What a call brings back, as JavaScript values.
 
-use crate::{arrays::typed_array, environment::Environment, model::ModelHandle};
+use crate::{
+    arrays::typed_array, environment::Environment, model::ModelHandle, quantize::QuantizedModel,
+};
 use napi::{
     bindgen_prelude::{External, ToNapiValue, TypeName},
     check_status, sys,
 };
 use std::{ffi::CStr, ptr};
-use uform::model::{Embeddings, Model};
+use uform::model::{Embeddings, Model, quantize::Quantization};
 
 /// What a call brings back.
 pub enum Outcome {
@@ -14,6 +16,8 @@ pub enum Outcome {
     Done,
     /// A model that was opened.
     Model(Model),
+    /// A model that was written.
+    Quantization(Quantization),
     /// Vectors.
     Embeddings(Embeddings),
 }
@@ -29,6 +33,10 @@ impl Outcome {
                 // SAFETY: `env` is entered.
                 unsafe { ToNapiValue::to_napi_value(env, External::new(handle)) }
             }
+            // SAFETY: `env` is entered.
+            Outcome::Quantization(found) => unsafe {
+                ToNapiValue::to_napi_value(env, QuantizedModel::from(found))
+            },
             Outcome::Embeddings(embeddings) => embeddings_value(env, embeddings),
         }
     }

@@ -32,7 +32,7 @@ pub enum Status {
     NotFound = 10,
     /// A model's files contradict their format, each other, or themselves.
     CorruptModel = 11,
-    /// The operating system refused to read.
+    /// The operating system refused to read or write.
     Io = 12,
     /// The caller gave up on the call: its signal was aborted.
     Aborted = 13,

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use uform::{
     Result, Status,
     executor::Executor,
+    kernels::Precision,
     model::{Model, ModelOptions, files::Memory, opened::Opened},
 };
 
@@ -25,8 +26,16 @@ const PROMPTS: &str = "config_sentence_transformers.json";
 
 /// Reads all there is to read of a model.
 fn load(tiny: &Tiny) -> Result<Model> {
+    load_in(tiny, None)
+}
+
+fn load_in(tiny: &Tiny, precision: Option<Precision>) -> Result<Model> {
     let source = Memory::new(tiny.files.clone());
-    Model::load_from(&source, &ModelOptions::default(), &Executor::inline())
+    let options = ModelOptions {
+        precision,
+        ..ModelOptions::default()
+    };
+    Model::load_from(&source, &options, &Executor::inline())
 }
 
 /// A way to damage a model, the status that is due, and words that must be in the message.
@@ -45,6 +54,20 @@ macro_rules! header {
         |tiny| tiny.put(WEIGHTS, raw_safetensors($header, $data))
     };
 }
+
+/// Quantizes the weights, and then puts a value into a tensor.
+macro_rules! i8_value {
+    ($tensor:expr, $at:expr, $value:expr) => {
+        |tiny| {
+            tiny.quantize();
+            tiny.edit_tensor($tensor, |tensor| tensor.put($at, $value))
+        }
+    };
+}
+
+const WORD_SCALES: &str = "embeddings.word_embeddings.weight.scale";
+const QUERY: &str = "encoder.layer.0.attention.self.query.weight";
+const BALANCE: &str = "encoder.layer.0.output.dense.weight.balance";
 
 const ROWS: &[Row] = &[
     // config.json
@@ -597,6 +620,172 @@ const ROWS: &[Row] = &[
         CorruptModel,
         &["-inf at value 0"],
     ),
+    // i8
+    (
+        "i8 of somebody else",
+        |tiny| {
+            tiny.quantize();
+            tiny.metadata.clear();
+            tiny.write_tensors(|_| {})
+        },
+        Unsupported,
+        &[
+            "embeddings.token_type_embeddings.weight",
+            "I8",
+            "metadata",
+            "npx uform quantize",
+        ],
+    ),
+    (
+        "i8 of a layout to come",
+        |tiny| {
+            tiny.quantize();
+            tiny.metadata
+                .insert("uform.quantization".to_owned(), "2".to_owned());
+            tiny.write_tensors(|_| {})
+        },
+        Unsupported,
+        &[
+            "model.safetensors",
+            "\"2\"",
+            "\"1\"",
+            "update uform",
+            "again",
+        ],
+    ),
+    (
+        "a matrix of i8 alone in its file",
+        |tiny| {
+            tiny.metadata
+                .insert("uform.quantization".to_owned(), "1".to_owned());
+            tiny.edit_tensor(QUERY, |tensor| {
+                tensor.dtype = "I8";
+                tensor.bytes.truncate(HIDDEN * HIDDEN)
+            })
+        },
+        CorruptModel,
+        &["has no tensor", QUERY, "query.weight.scale"],
+    ),
+    (
+        "scales missing",
+        |tiny| {
+            tiny.quantize();
+            tiny.write_tensors(|tensors| tensors.retain(|tensor| tensor.name != WORD_SCALES))
+        },
+        CorruptModel,
+        &["has no tensor", WORD_SCALES],
+    ),
+    (
+        "a scale an input",
+        |tiny| {
+            tiny.quantize();
+            tiny.edit_tensor(WORD_SCALES, |tensor| {
+                tensor.shape = vec![HIDDEN];
+                tensor.bytes.truncate(4 * HIDDEN)
+            })
+        },
+        CorruptModel,
+        &[WORD_SCALES, "[8]", "[24]"],
+    ),
+    (
+        "scales as a column",
+        |tiny| {
+            tiny.quantize();
+            tiny.edit_tensor(WORD_SCALES, |tensor| tensor.shape.push(1))
+        },
+        CorruptModel,
+        &[WORD_SCALES, "[24, 1]", "[24]"],
+    ),
+    (
+        "scales in half precision",
+        |tiny| {
+            tiny.quantize();
+            tiny.edit_tensor(WORD_SCALES, halve)
+        },
+        CorruptModel,
+        &[WORD_SCALES, "F16", "F32"],
+    ),
+    (
+        "a scale that is not a number",
+        i8_value!(WORD_SCALES, 3, f32::NAN),
+        CorruptModel,
+        &[WORD_SCALES, "NaN at value 3"],
+    ),
+    (
+        "a scale of nothing",
+        i8_value!("encoder.layer.0.attention.self.query.weight.scale", 7, 0.0),
+        CorruptModel,
+        &["query.weight.scale", "0 at value 7", "positive"],
+    ),
+    (
+        "a negative scale",
+        i8_value!("encoder.layer.0.output.dense.weight.scale", 0, -0.01),
+        CorruptModel,
+        &["output.dense.weight.scale", "-0.01 at value 0"],
+    ),
+    (
+        "an infinite scale",
+        i8_value!(WORD_SCALES, 0, f32::INFINITY),
+        CorruptModel,
+        &[WORD_SCALES, "inf at value 0"],
+    ),
+    (
+        "a scale by which weights overflow",
+        i8_value!("encoder.layer.0.output.dense.weight.scale", 0, 1e35),
+        CorruptModel,
+        &["output.dense.weight.scale", "finite"],
+    ),
+    (
+        "a number that has no opposite",
+        |tiny| {
+            tiny.quantize();
+            tiny.edit_tensor(QUERY, |tensor| tensor.bytes[5] = 0x80)
+        },
+        CorruptModel,
+        &[QUERY, "-128 at value 5", "-127 to 127"],
+    ),
+    (
+        "a balance an output",
+        |tiny| {
+            tiny.quantize();
+            tiny.edit_tensor(BALANCE, |tensor| {
+                tensor.shape = vec![HIDDEN];
+                tensor.bytes.truncate(4 * HIDDEN)
+            })
+        },
+        CorruptModel,
+        &[BALANCE, "[8]", "[16]"],
+    ),
+    (
+        "a balance that rounds",
+        i8_value!(BALANCE, 2, 3.0),
+        CorruptModel,
+        &[BALANCE, "3 at value 2", "powers of two"],
+    ),
+    (
+        "a balance of nothing",
+        i8_value!(BALANCE, 1, 0.0),
+        CorruptModel,
+        &[BALANCE, "0 at value 1"],
+    ),
+    (
+        "a balance out of this world",
+        i8_value!(BALANCE, 1, 512.0),
+        CorruptModel,
+        &[BALANCE, "512 at value 1", "256"],
+    ),
+    (
+        "gains in i8",
+        |tiny| {
+            tiny.quantize();
+            tiny.edit_tensor("embeddings.LayerNorm.weight", |tensor| {
+                tensor.dtype = "I8";
+                tensor.bytes.truncate(HIDDEN)
+            })
+        },
+        Unsupported,
+        &["embeddings.LayerNorm.weight", "I8 for matrices"],
+    ),
     // shards
     (
         "a shard missing",
@@ -823,11 +1012,13 @@ fn each_fault_is_its_own_error_at_once() {
         "the model is sound before it is damaged"
     );
     let mut wrong = Vec::new();
-    for (name, damage, status, fragments) in ROWS {
+    let precisions = [None, Some(Precision::I8)];
+    let rows = ROWS.iter().flat_map(|row| precisions.map(|one| (row, one)));
+    for ((name, damage, status, fragments), precision) in rows {
         let mut tiny = Tiny::new();
         damage(&mut tiny);
         let start = Instant::now();
-        let outcome = load(&tiny);
+        let outcome = load_in(&tiny, precision);
         let taken = start.elapsed();
         match outcome {
             Ok(_) => wrong.push(format!("{name}: loaded")),
@@ -921,6 +1112,38 @@ fn layouts_in_the_wild_load() {
                     .weights
                     .tensor("embeddings.LayerNorm.weight", &[HIDDEN]);
                 norm.is_ok_and(|norm| norm.iter().all(|scale| (0.75..1.25).contains(scale)))
+            },
+        ),
+        ("in i8", Tiny::quantize, |opened| {
+            let query = "encoder.layer.0.attention.self.query.weight";
+            let found = opened.weights.quantized(query, HIDDEN, HIDDEN);
+            found.is_ok_and(|matrix| matrix.is_some_and(|matrix| matrix.balance().is_none()))
+        }),
+        (
+            "in i8 and in shards",
+            |tiny| {
+                tiny.quantize();
+                tiny.shard()
+            },
+            |_| true,
+        ),
+        (
+            "in i8, balanced where nobody balances",
+            |tiny| {
+                tiny.quantize();
+                tiny.write_tensors(|tensors| {
+                    tensors.push(common::tiny::Tensor {
+                        name: "encoder.layer.0.attention.self.query.weight.balance".to_owned(),
+                        dtype: "F32",
+                        shape: vec![HIDDEN],
+                        bytes: 2f32.to_le_bytes().repeat(HIDDEN),
+                    })
+                })
+            },
+            |opened| {
+                let query = "encoder.layer.0.attention.self.query.weight";
+                let found = opened.weights.quantized(query, HIDDEN, HIDDEN);
+                found.is_ok_and(|matrix| matrix.is_some_and(|matrix| matrix.balance().is_some()))
             },
         ),
         (

@@ -11,11 +11,16 @@ use serde_json::{Value, json};
 use uform::{
     Status,
     executor::Executor,
+    kernels::Precision,
     model::{EncodeOptions, Model, ModelOptions, Pooling, Texts, files::Memory},
 };
 
 /// Reads all of a model, and embeds a text with it.
 fn survives(tiny: &Tiny) -> Result<(), TestCaseError> {
+    survives_in(tiny, None)
+}
+
+fn survives_in(tiny: &Tiny, precision: Option<Precision>) -> Result<(), TestCaseError> {
     let start = Instant::now();
     let source = Memory::new(tiny.files.clone());
     let executor = Executor::inline();
@@ -24,7 +29,11 @@ fn survives(tiny: &Tiny) -> Result<(), TestCaseError> {
         ..Default::default()
     };
     let texts = Texts::from_iter(["a red bicycle, [SEP] 中 café \u{0}"]);
-    let outcome = Model::load_from(&source, &ModelOptions::default(), &executor)
+    let loading = ModelOptions {
+        precision,
+        ..ModelOptions::default()
+    };
+    let outcome = Model::load_from(&source, &loading, &executor)
         .and_then(|model| model.encode_text(&executor, &texts, &options));
     if let Ok(embeddings) = &outcome {
         prop_assert!(embeddings.data.iter().all(|value| value.is_finite()));
@@ -167,10 +176,14 @@ proptest! {
     #[test]
     fn damaged_bytes_are_an_error_or_harmless(
         sharded: bool,
+        quantized: bool,
         file: prop::sample::Index,
         damages in prop::collection::vec(damage(), 1..4),
     ) {
         let mut tiny = Tiny::new();
+        if quantized {
+            tiny.quantize();
+        }
         if sharded {
             tiny.shard();
         }
@@ -178,6 +191,9 @@ proptest! {
         let bytes = tiny.files.get_mut(&name).expect("there");
         damages.iter().for_each(|damage| apply(bytes, damage));
         survives(&tiny)?;
+        if quantized {
+            survives_in(&tiny, Some(Precision::I8))?;
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use uform::executor::Executor;
 use uform::hardware::CpuClass;
 use uform::kernels::{Kernels, Precision};
+use uform::model::quantize::WeightFormat;
 use uform::model::{Embeddings, EncodeOptions, Model, ModelOptions, Texts};
 use uform::placement::RamOptions;
 
@@ -116,6 +117,53 @@ fn vectors_are_the_references_on_every_class_in_every_precision() {
         say(&format!(
             "{class} {precision}: least cosine {least:.9} of {count} texts"
         ));
+    }
+}
+
+/// What a page downloads instead of 90 MB, and how near its vectors are whatever they are computed in.
+#[test]
+fn quantized_weights_are_small_and_have_the_references_vectors() {
+    let reference = Reference::read();
+    let texts = texts_of(&reference.entries);
+    let team = team(2);
+    let folder = tempfile::tempdir().unwrap();
+    for (format, most_bytes, expected) in [
+        (
+            WeightFormat::F16,
+            46_000_000,
+            vec![(Precision::F32, 0.99999), (Precision::I8, 0.995)],
+        ),
+        (
+            WeightFormat::I8,
+            24_000_000,
+            vec![(Precision::F32, 0.995), (Precision::I8, 0.995)],
+        ),
+    ] {
+        let into = folder.path().join(format.word());
+        let found = Model::quantize(&model_folder(), &into, format, &team).unwrap();
+        assert!(found.bytes_after <= most_bytes, "{found:?}");
+        let size = fs::metadata(into.join("model.safetensors")).unwrap().len();
+        assert_eq!(size, found.bytes_after);
+        for (precision, least_cosine) in expected {
+            let options = ModelOptions {
+                precision: Some(precision),
+                ..ModelOptions::default()
+            };
+            let model = Model::load_ram(&into, &options, &team).unwrap();
+            let found = encode(&model, &team, &texts);
+            let rows = reference.entries.iter().enumerate();
+            let cosines = rows.map(|(row, entry)| cosine(row_of(&found, row), &entry.vector));
+            let cosines: Vec<f64> = cosines.collect();
+            assert!(cosines.iter().all(|cosine| cosine.is_finite()));
+            let least = cosines.iter().copied().fold(f64::INFINITY, f64::min);
+            let mean = cosines.iter().sum::<f64>() / cosines.len() as f64;
+            let (format, precision) = (format.word(), precision.word());
+            say(&format!(
+                "{format} weights of {size} bytes in {precision}: cosine at least {least:.9}, \
+                 {mean:.9} on average"
+            ));
+            assert!(least >= least_cosine, "{format} in {precision}: {least}");
+        }
     }
 }
 

@@ -64,8 +64,8 @@ use std::ops::Range;
 pub use fork_join::{ForkJoin, Solo};
 pub use linear::{Activation, Epilogue};
 pub use operand::Operand;
-pub use packed::Packed;
-pub use precision::{Precision, balance};
+pub use packed::{Packed, Quantized};
+pub use precision::{Precision, balance, quantize};
 pub use region::Region;
 pub use rows::{Embedding, Norm};
 

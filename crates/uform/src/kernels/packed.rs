@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::fork_join::Shared;
 use super::operand::STEP_BYTES;
-use super::precision::{i8_scale, to_bf16, to_i8};
+use super::precision::{i8_weights, to_bf16, to_i8};
 use super::region::{Piece, Region};
 use super::{ForkJoin, Kernels, Precision, share};
 use crate::Result;
@@ -196,17 +196,55 @@ impl Kernels {
         parts: &[&[f32]],
         inputs: usize,
     ) -> Result<Packed> {
-        assert!(inputs > 0, "a dense layer has at least one input");
-        for part in parts {
-            assert!(
-                part.len().is_multiple_of(inputs),
-                "{} weights are not whole rows of {inputs} inputs",
-                part.len()
-            );
+        let source = Stacked::new(parts, inputs);
+        let columns = self.panel_columns;
+        let size = (inputs, source.outputs());
+        match self.precision {
+            Precision::F32 => self.fill(region, team, size, &|panel| source.fill(panel, columns)),
+            Precision::Bf16 => self.fill(region, team, size, &|panel| source.fill_bf16(panel)),
+            Precision::I8 => self.fill(region, team, size, &|panel| source.fill_i8(panel)),
         }
-        let outputs = parts.iter().map(|part| part.len()).sum::<usize>() / inputs;
-        assert!(outputs > 0, "a dense layer has at least one output");
+    }
 
+    /// [`Kernels::pack_into`] of weights that were quantized before, for kernels of i8: the numbers and
+    /// scales are taken as they are.
+    ///
+    /// # Errors
+    /// As for [`Kernels::pack`].
+    ///
+    /// # Panics
+    /// As there; and when the kernels are of another precision, or a part has not one scale an output.
+    pub fn pack_quantized_into(
+        &self,
+        region: &Arc<Region>,
+        team: &dyn ForkJoin,
+        parts: &[Quantized<'_>],
+        inputs: usize,
+    ) -> Result<Packed> {
+        assert_eq!(self.precision, Precision::I8, "quantized weights are i8");
+        let numbers: Vec<_> = parts.iter().map(|part| part.numbers).collect();
+        let scales: Vec<_> = parts.iter().map(|part| part.scales).collect();
+        let source = Stacked::new(&numbers, inputs);
+        for part in parts {
+            let outputs = part.numbers.len() / inputs;
+            assert_eq!(part.scales.len(), outputs, "a scale an output");
+        }
+        let scales = Stacked::new(&scales, 1);
+        let size = (inputs, source.outputs());
+        self.fill(region, team, size, &|panel| {
+            source.fill_quantized(panel, &scales);
+        })
+    }
+
+    /// Has every panel of a dense layer of so many inputs and outputs written by `fill`, which
+    /// writes all of it, the panels shared out over `team`.
+    fn fill(
+        &self,
+        region: &Arc<Region>,
+        team: &dyn ForkJoin,
+        (inputs, outputs): (usize, usize),
+        fill: &(dyn Fn(Panel<'_>) + Sync),
+    ) -> Result<Packed> {
         let columns = self.panel_columns;
         let panels = outputs.div_ceil(columns);
         let length = self.panel_length(inputs);
@@ -215,37 +253,31 @@ impl Kernels {
             Some(memory) => memory,
             None => Region::whole(lines)?,
         };
+        // What goes with an output, in i8 alone.
         let scaled = match self.precision {
-            Precision::I8 => panels * columns,
+            Precision::I8 => columns,
             Precision::F32 | Precision::Bf16 => 0,
         };
-        let (mut scales, mut offsets) = (vec![0.0; scaled], vec![0; scaled]);
+        let (mut scales, mut offsets) = (vec![0.0; panels * scaled], vec![0; panels * scaled]);
         let values = Shared(memory.start().cast::<MaybeUninit<f32>>());
         let (to_scales, to_offsets) = (Shared(scales.as_mut_ptr()), Shared(offsets.as_mut_ptr()));
         // SAFETY: the rest of the last line lies within the piece, which nobody else has.
         let rest = unsafe { values.slice(panels * length, lines * LINE - panels * length) };
         rest.fill(MaybeUninit::new(0.0));
-        let source = Source { parts, inputs };
         let pieces = panels.min(4 * team.lanes());
         team.run(pieces, &|_, piece| {
             for panel in share(panels, pieces, piece) {
-                // SAFETY: the panel lies within the piece, and no other piece has it.
-                let values = unsafe { values.slice(panel * length, length) };
-                let first = panel * columns;
-                match self.precision {
-                    Precision::F32 => source.fill(values, first, columns),
-                    Precision::Bf16 => source.fill_bf16(bytemuck_uninit(values), first),
-                    Precision::I8 => {
-                        // SAFETY: as above, a number for each column of every panel.
-                        let (scales, offsets) = unsafe {
-                            (
-                                to_scales.slice(first, columns),
-                                to_offsets.slice(first, columns),
-                            )
-                        };
-                        source.fill_i8(bytemuck_uninit(values), first, scales, offsets);
+                // SAFETY: the panel lies within the piece of memory and the vectors, and no other
+                // piece of the work has it.
+                let panel = unsafe {
+                    Panel {
+                        values: values.slice(panel * length, length),
+                        first: panel * columns,
+                        scales: to_scales.slice(panel * scaled, scaled),
+                        offsets: to_offsets.slice(panel * scaled, scaled),
                     }
-                }
+                };
+                fill(panel);
             }
         });
         Ok(Packed {
@@ -261,25 +293,51 @@ impl Kernels {
     }
 }
 
+/// Weights that were quantized before: numbers `[outputs][inputs]` from -127 to 127, and what
+/// each output's are multiplied by.
+#[derive(Clone, Copy)]
+pub struct Quantized<'a> {
+    /// Row-major.
+    pub numbers: &'a [i8],
+    /// One an output.
+    pub scales: &'a [f32],
+}
+
+/// A panel to be written.
+struct Panel<'a> {
+    values: &'a mut [MaybeUninit<f32>],
+    /// Its first output.
+    first: usize,
+    /// Of i8: one a column.
+    scales: &'a mut [f32],
+    /// Of i8: one a column.
+    offsets: &'a mut [i32],
+}
+
 /// Memory for floats as memory for groups.
 fn bytemuck_uninit(values: &mut [MaybeUninit<f32>]) -> &mut [MaybeUninit<u32>] {
     // SAFETY: the two have one size and alignment, and neither has a value yet.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), values.len()) }
 }
 
+/// What undoes that a row was offset by 128, for an output of these numbers.
+fn offset(numbers: impl Iterator<Item = i8>) -> i32 {
+    numbers.map(i32::from).sum::<i32>().wrapping_mul(-128)
+}
+
 /// Weights to pack: `[outputs][inputs]` parts, stacked by outputs.
-struct Source<'a> {
-    parts: &'a [&'a [f32]],
+struct Stacked<'a, T> {
+    parts: &'a [&'a [T]],
     inputs: usize,
 }
 
-impl Source<'_> {
-    /// Writes every element of the f32 panel whose first output is `first`.
-    fn fill(&self, panel: &mut [MaybeUninit<f32>], first: usize, columns: usize) {
-        for (block, slice) in panel.chunks_mut(BLOCK * columns).enumerate() {
+impl Stacked<'_, f32> {
+    /// Writes every element of an f32 panel.
+    fn fill(&self, panel: Panel<'_>, columns: usize) {
+        for (block, slice) in panel.values.chunks_mut(BLOCK * columns).enumerate() {
             for column in 0..columns {
                 let targets = slice[column..].iter_mut().step_by(columns);
-                match self.row(first + column) {
+                match self.row(panel.first + column) {
                     Some(weights) => {
                         for (target, weight) in targets.zip(&weights[block * BLOCK..]) {
                             target.write(*weight);
@@ -295,9 +353,9 @@ impl Source<'_> {
         }
     }
 
-    /// Writes every group of the bf16 panel whose first output is `first`.
-    fn fill_bf16(&self, panel: &mut [MaybeUninit<u32>], first: usize) {
-        self.fill_tiles::<{ STEP_BYTES / 2 }>(panel, first, |_, weights| {
+    /// Writes every group of a bf16 panel.
+    fn fill_bf16(&self, panel: Panel<'_>) {
+        self.fill_tiles::<{ STEP_BYTES / 2 }>(panel.values, panel.first, |_, weights| {
             let (pairs, _) = weights.as_chunks::<2>();
             let mut groups = [0; SIDE];
             for (group, [even, odd]) in groups.iter_mut().zip(pairs) {
@@ -307,44 +365,80 @@ impl Source<'_> {
         });
     }
 
-    /// Writes every group of the i8 panel whose first output is `first`, and what goes with
-    /// its outputs.
-    fn fill_i8(
-        &self,
-        panel: &mut [MaybeUninit<u32>],
-        first: usize,
-        scales: &mut [f32],
-        offsets: &mut [i32],
-    ) {
+    /// Writes every group of an i8 panel, and what goes with its outputs.
+    fn fill_i8(&self, panel: Panel<'_>) {
         let mut factors = [0.0; TILES_COLUMNS];
         for (column, factor) in factors.iter_mut().enumerate() {
-            let weights = self.row(first + column).unwrap_or_default();
-            let magnitudes = weights.iter().map(|weight| weight.abs().to_bits());
-            (scales[column], *factor) = i8_scale(magnitudes.fold(0, u32::max));
-            let sum: i32 = weights
-                .iter()
-                .map(|weight| i32::from(to_i8(*weight, *factor)))
-                .sum();
-            offsets[column] = sum.wrapping_mul(-128);
+            let weights = self.row(panel.first + column).unwrap_or_default();
+            (panel.scales[column], *factor) = i8_weights(weights);
+            let numbers = weights.iter().map(|weight| to_i8(*weight, *factor));
+            panel.offsets[column] = offset(numbers);
         }
-        self.fill_tiles::<STEP_BYTES>(panel, first, |column, weights| {
-            let (fours, _) = weights.as_chunks::<4>();
-            let mut groups = [0; SIDE];
-            for (group, four) in groups.iter_mut().zip(fours) {
-                let bytes = four.map(|weight| to_i8(weight, factors[column]) as u8);
-                *group = u32::from_le_bytes(bytes);
-            }
-            groups
+        self.fill_tiles::<STEP_BYTES>(panel.values, panel.first, |column, weights| {
+            groups_of(weights, |weight| to_i8(weight, factors[column]))
         });
+    }
+}
+
+impl Stacked<'_, i8> {
+    /// Writes every group of an i8 panel, and what goes with its outputs.
+    fn fill_quantized(&self, panel: Panel<'_>, scales: &Stacked<'_, f32>) {
+        let outputs = panel.scales.iter_mut().zip(panel.offsets).enumerate();
+        for (column, (to_scale, to_offset)) in outputs {
+            let output = panel.first + column;
+            *to_scale = scales.row(output).map_or(0.0, |scale| scale[0]);
+            let numbers = self.row(output).unwrap_or_default();
+            *to_offset = offset(numbers.iter().copied());
+        }
+        self.fill_tiles::<STEP_BYTES>(panel.values, panel.first, |_, numbers| {
+            groups_of(numbers, |number| number)
+        });
+    }
+}
+
+/// A step's groups of i8.
+#[inline(always)]
+fn groups_of<T: Copy>(values: &[T; STEP_BYTES], number: impl Fn(T) -> i8) -> [u32; SIDE] {
+    let (fours, _) = values.as_chunks::<4>();
+    let mut groups = [0; SIDE];
+    for (group, four) in groups.iter_mut().zip(fours) {
+        *group = u32::from_le_bytes(four.map(|value| number(value) as u8));
+    }
+    groups
+}
+
+impl<'a, T: Copy + Default> Stacked<'a, T> {
+    /// # Panics
+    /// When `inputs` is 0, there are no outputs, or a part is not made of whole rows.
+    fn new(parts: &'a [&'a [T]], inputs: usize) -> Self {
+        assert!(inputs > 0, "a dense layer has at least one input");
+        for part in parts {
+            assert!(
+                part.len().is_multiple_of(inputs),
+                "{} weights are not whole rows of {inputs} inputs",
+                part.len()
+            );
+        }
+        let stacked = Stacked { parts, inputs };
+        assert!(
+            stacked.outputs() > 0,
+            "a dense layer has at least one output"
+        );
+        stacked
+    }
+
+    fn outputs(&self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum::<usize>() / self.inputs
     }
 
     /// Writes a panel of matrix tiles; `convert` makes a step's groups of one column's weights.
     fn fill_tiles<const INPUTS: usize>(
         &self,
-        panel: &mut [MaybeUninit<u32>],
+        panel: &mut [MaybeUninit<f32>],
         first: usize,
-        convert: impl Fn(usize, &[f32; INPUTS]) -> [u32; SIDE],
+        convert: impl Fn(usize, &[T; INPUTS]) -> [u32; SIDE],
     ) {
+        let panel = bytemuck_uninit(panel);
         for (step, tiles) in panel.chunks_exact_mut(SIDE * TILES_COLUMNS).enumerate() {
             for column in 0..TILES_COLUMNS {
                 let groups = match self.row(first + column) {
@@ -353,7 +447,7 @@ impl Source<'_> {
                         match rest.first_chunk::<INPUTS>() {
                             Some(weights) => convert(column, weights),
                             None => {
-                                let mut padded = [0.0; INPUTS];
+                                let mut padded = [T::default(); INPUTS];
                                 padded[..rest.len()].copy_from_slice(rest);
                                 convert(column, &padded)
                             }
@@ -371,7 +465,7 @@ impl Source<'_> {
     }
 
     /// The weights of one output of the stacked parts; `None` beyond the last.
-    fn row(&self, output: usize) -> Option<&[f32]> {
+    fn row(&self, output: usize) -> Option<&'a [T]> {
         let mut start = output * self.inputs;
         for part in self.parts {
             if start < part.len() {

@@ -158,6 +158,26 @@ pub(super) fn i8_scale(largest: u32) -> (f32, f32) {
     }
 }
 
+/// The scale of one output's weights, and the factor they take on their way to integers.
+#[inline(always)]
+pub(super) fn i8_weights(weights: &[f32]) -> (f32, f32) {
+    let magnitudes = weights.iter().map(|weight| weight.abs().to_bits());
+    i8_scale(magnitudes.fold(0, u32::max))
+}
+
+/// Quantizes one output's weights, all of them finite, into as many numbers, as packing for i8
+/// would, and returns their scale: 0 where all count as zero.
+///
+/// # Panics
+/// When there are fewer numbers than weights.
+pub fn quantize(weights: &[f32], numbers: &mut [i8]) -> f32 {
+    let (scale, factor) = i8_weights(weights);
+    for (number, weight) in numbers[..weights.len()].iter_mut().zip(weights) {
+        *number = to_i8(*weight, factor);
+    }
+    scale
+}
+
 /// The integer of one number of a row; `factor` comes from [`i8_scale`].
 #[inline(always)]
 pub(super) fn to_i8(value: f32, factor: f32) -> i8 {

@@ -246,6 +246,37 @@ fn packing_keeps_every_weight_and_pads_with_zeros() {
     }
 }
 
+#[test]
+fn weights_quantized_before_are_packed_as_those_that_are_packed_now() {
+    let kernels = Kernels::here().filter(|kernels| kernels.precision() == Precision::I8);
+    for (kernels, (inputs, outputs)) in
+        kernels.flat_map(|one| [(1, 1), (70, 129), (384, 64), (5, 40)].map(|size| (one, size)))
+    {
+        let mut weights = numbers(inputs * outputs, 5);
+        weights[..inputs].fill(0.0);
+        let mut quantized = vec![0i8; weights.len()];
+        let rows = weights.chunks(inputs).zip(quantized.chunks_mut(inputs));
+        let scales: Vec<f32> = rows.map(|(row, to)| super::quantize(row, to)).collect();
+        let (first, last) = (outputs / 3, outputs - outputs / 3);
+        let parts = [(0, first), (first, last)].map(|(from, count)| Quantized {
+            numbers: &quantized[from * inputs..][..count * inputs],
+            scales: &scales[from..][..count],
+        });
+        let expected = kernels.pack(&Solo, &[&weights], inputs).unwrap();
+        let region = Region::new(1).unwrap();
+        let found = kernels.pack_quantized_into(&region, &Threads(2), &parts, inputs);
+        let found = found.unwrap();
+        let what = name(kernels);
+        assert_eq!(found.outputs(), outputs, "{what}");
+        for panel in 0..expected.panels() {
+            assert!(found.tiles(panel) == expected.tiles(panel), "{what}");
+        }
+        assert_eq!(found.scales(), expected.scales(), "{what}");
+        #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+        assert_eq!(found.offsets(), expected.offsets(), "{what}");
+    }
+}
+
 /// A weight, found where its order puts it.
 fn packed_weight(kernels: &Kernels, packed: &Packed, output: usize, input: usize) -> f64 {
     let columns = kernels.panel_columns;

@@ -132,6 +132,13 @@ impl Bert {
     }
 }
 
+/// Whether the weights of this name are the second layer of a pair that is balanced in i8.
+#[cfg(feature = "native")]
+pub(super) fn is_balanced(name: &str) -> bool {
+    let layer = name.strip_suffix(".output.dense.weight");
+    layer.is_some_and(|layer| layer.starts_with("encoder.") && !layer.ends_with(".attention"))
+}
+
 /// What the steps of a forward pass share: who runs them, and the memory they pass through.
 /// `operand` holds the rows that the next dense layer multiplies, between two steps those of the
 /// states.

@@ -25,27 +25,25 @@ impl Dense {
     /// as one layer whose outputs follow each other.
     pub(super) fn read(
         weights: &Weights,
-        (kernels, region): Memory<'_>,
+        memory: Memory<'_>,
         names: &[String],
         inputs: usize,
         outputs: usize,
     ) -> Result<Self> {
-        let mut matrices = Vec::with_capacity(names.len());
         let mut bias = Vec::with_capacity(names.len() * outputs);
         for name in names {
-            matrices.push(weights.tensor(&format!("{name}.weight"), &[outputs, inputs])?);
             bias.extend_from_slice(&weights.tensor(&format!("{name}.bias"), &[outputs])?);
         }
-        let parts: Vec<&[f32]> = matrices.iter().map(|matrix| &**matrix).collect();
         Ok(Dense {
-            weight: kernels.pack_into(region, &Solo, &parts, inputs)?,
+            weight: read_matrices(weights, memory, names, inputs, outputs)?,
             bias: Some(bias),
             factors: None,
         })
     }
 
     /// Reads two layers, the second of which takes what comes out of the first, `inner`
-    /// numbers, and nothing else does. In i8 the weights of the second are balanced ([`balance`]).
+    /// numbers, and nothing else does. In i8 the weights of the second are balanced ([`balance`]),
+    /// unless the file has them in i8, balanced before.
     pub(super) fn read_pair(
         weights: &Weights,
         memory: Memory<'_>,
@@ -59,18 +57,23 @@ impl Dense {
             let fed = Dense::read(weights, memory, &[second], inner, hidden)?;
             return Ok((feeding, fed));
         }
-        let matrix = weights.tensor(&format!("{second}.weight"), &[hidden, inner])?;
         let bias = weights.tensor(&format!("{second}.bias"), &[hidden])?;
-        let mut matrix = matrix.into_vec()?;
-        let factors = balance(&matrix, inner);
-        for row in matrix.chunks_exact_mut(inner) {
-            for (weight, factor) in row.iter_mut().zip(&factors) {
-                *weight /= factor;
+        let name = format!("{second}.weight");
+        let weight;
+        (weight, feeding.factors) = match weights.quantized(&name, hidden, inner)? {
+            Some(matrix) => (
+                kernels.pack_quantized_into(region, &Solo, &[matrix.parts()], inner)?,
+                matrix.balance().map(<[f32]>::to_vec),
+            ),
+            None => {
+                let mut matrix = weights.tensor(&name, &[hidden, inner])?.into_vec()?;
+                let factors = balanced(&mut matrix, inner);
+                let weight = kernels.pack_into(region, &Solo, &[&matrix], inner)?;
+                (weight, Some(factors))
             }
-        }
-        feeding.factors = Some(factors);
+        };
         let fed = Dense {
-            weight: kernels.pack_into(region, &Solo, &[&matrix], inner)?,
+            weight,
             bias: Some(bias.into_vec()?),
             factors: None,
         };
@@ -123,6 +126,44 @@ impl Dense {
             residual: None,
         }
     }
+}
+
+/// Divides a matrix, `[outputs][inputs]`, by the factors that balance it, which are returned.
+pub(super) fn balanced(matrix: &mut [f32], inputs: usize) -> Vec<f32> {
+    let factors = balance(matrix, inputs);
+    for row in matrix.chunks_exact_mut(inputs) {
+        for (weight, factor) in row.iter_mut().zip(&factors) {
+            *weight /= factor;
+        }
+    }
+    factors
+}
+
+/// Packs the matrices of layers over the same rows as one. What the files have in i8, kernels of i8 take
+/// as it is; all else they are given as f32.
+fn read_matrices(
+    weights: &Weights,
+    (kernels, region): Memory<'_>,
+    layers: &[String],
+    inputs: usize,
+    outputs: usize,
+) -> Result<Packed> {
+    let names = layers.iter().map(|layer| format!("{layer}.weight"));
+    if kernels.precision() == Precision::I8 {
+        let matrices = names.clone();
+        let matrices = matrices.map(|name| weights.quantized(&name, outputs, inputs));
+        let matrices: Option<Vec<_>> = matrices.collect::<Result<_>>()?;
+        // Nobody would multiply these layers' rows by a balance.
+        let matrices = matrices.filter(|all| all.iter().all(|one| one.balance().is_none()));
+        if let Some(matrices) = matrices {
+            let parts: Vec<_> = matrices.iter().map(|matrix| matrix.parts()).collect();
+            return kernels.pack_quantized_into(region, &Solo, &parts, inputs);
+        }
+    }
+    let matrices = names.map(|name| weights.tensor(&name, &[outputs, inputs]));
+    let matrices: Vec<_> = matrices.collect::<Result<_>>()?;
+    let parts: Vec<&[f32]> = matrices.iter().map(|matrix| &**matrix).collect();
+    kernels.pack_into(region, &Solo, &parts, inputs)
 }
 
 /// A `Dense` module of sentence-transformers, applied to the pooled vector. It computes in f32

@@ -130,7 +130,7 @@ where
 }
 
 /// Options that met the executor that loads.
-struct Plan {
+pub(super) struct Plan {
     class: CpuClass,
     kernels: &'static Kernels,
     /// Where weights go; empty: wherever the system puts them.
@@ -142,7 +142,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(options: &ModelOptions, executor: &Executor) -> Result<Plan> {
+    pub(super) fn new(options: &ModelOptions, executor: &Executor) -> Result<Plan> {
         let class = class_for(options, executor)?;
         let memory_domains = match &options.memory_domains[..] {
             [] => executor.memory_domains(),
@@ -187,33 +187,14 @@ async fn read(
     control: &Control,
 ) -> Result<Model> {
     let recorder = Recorder::new(source);
-    let files = Opened::open(&recorder)?;
-    // A configuration may promise more than the files can hold: such a model fails for what is
-    // missing, not for memory. Half precision is widened at most to twice its bytes.
-    let most = files.weights.bytes().saturating_mul(3);
-    let packed = Layer::packed_bytes(plan.kernels, &files.config);
-    let reader = Reader {
-        source: &recorder,
-        region: Region::new(packed.min(usize::try_from(most).unwrap_or(usize::MAX)))?,
-        files,
-        kernels: plan.kernels,
-        head_kernels: Kernels::of(plan.class, Precision::F32),
-    };
-    #[cfg(feature = "native")]
-    if !plan.memory_domains.is_empty() {
-        let near = Near::new(team.lanes(), plan.memory_domains.clone());
-        let mut parts = reader.load(plan.class, &near, control).await?;
-        parts.refused = near.into_refused();
-        return Ok(Model::new(parts));
-    }
-    reader.load(plan.class, team, control).await.map(Model::new)
+    Reader::open(&recorder, plan)?.read(team, control).await
 }
 
 /// Reads what a model's files hold.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     source: &'a Recorder<'a>,
-    files: Opened,
-    kernels: &'static Kernels,
+    plan: &'a Plan,
+    pub(super) files: Opened,
     /// Where the layers' weights are packed.
     region: Arc<Region>,
     head_kernels: &'static Kernels,
@@ -227,9 +208,37 @@ enum Loaded {
     Head(Head),
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    /// Opens a model's files.
+    pub(super) fn open(source: &'a Recorder<'a>, plan: &'a Plan) -> Result<Self> {
+        let files = Opened::open(source)?;
+        // A configuration may promise more than the files can hold: such a model fails for what is
+        // missing, not for memory. Nothing is widened to more than four times its bytes.
+        let most = files.weights.bytes().saturating_mul(5);
+        let packed = Layer::packed_bytes(plan.kernels, &files.config);
+        Ok(Reader {
+            source,
+            plan,
+            region: Region::new(packed.min(usize::try_from(most).unwrap_or(usize::MAX)))?,
+            files,
+            head_kernels: Kernels::of(plan.class, Precision::F32),
+        })
+    }
+
+    /// Reads the model, on an executor that is held.
+    pub(super) async fn read(&self, team: &dyn ForkJoin, control: &Control) -> Result<Model> {
+        #[cfg(feature = "native")]
+        if !self.plan.memory_domains.is_empty() {
+            let near = Near::new(team.lanes(), self.plan.memory_domains.clone());
+            let mut parts = self.load(&near, control).await?;
+            parts.refused = near.into_refused();
+            return Ok(Model::new(parts));
+        }
+        self.load(team, control).await.map(Model::new)
+    }
+
     /// Reads every item, shared by the lanes, and puts the model together.
-    async fn load(self, class: CpuClass, team: &dyn ForkJoin, control: &Control) -> Result<Parts> {
+    async fn load(&self, team: &dyn ForkJoin, control: &Control) -> Result<Parts> {
         let mut items = vec![(Item::Tokenizer, None), (Item::Embeddings, None)];
         items.extend((0..self.files.config.layers).map(|layer| (Item::Layer(layer), None)));
         items.extend((0..self.files.heads.len()).map(|head| (Item::Head(head), None)));
@@ -263,14 +272,15 @@ impl Reader<'_> {
         };
         control.report(self.total(), self.total());
         let (parameters, fingerprint) = self.identify();
+        let kernels = self.plan.kernels;
         Ok(Parts {
-            bert: Bert::new(self.files.config, self.kernels, embeddings, layers),
+            bert: Bert::new(self.files.config.clone(), kernels, embeddings, layers),
             heads,
             tokenizer,
-            settings: self.files.settings,
+            settings: self.files.settings.clone(),
             head_kernels: self.head_kernels,
-            class,
-            precision: self.kernels.precision(),
+            class: self.plan.class,
+            precision: kernels.precision(),
             parameters,
             fingerprint,
             refused: Vec::new(),
@@ -284,7 +294,7 @@ impl Reader<'_> {
             weights,
             heads,
         } = &self.files;
-        let kernels = self.kernels;
+        let kernels = self.plan.kernels;
         Ok(match item {
             Item::Tokenizer => Loaded::Tokenizer(Box::new(Tokenizer::load(
                 self.source,
@@ -311,7 +321,8 @@ impl Reader<'_> {
         let tensors = modules.iter().flat_map(|tensors| tensors.values());
         let parameters = tensors.map(Digest::values).sum();
         let modules = modules.iter().map(|tensors| &**tensors);
-        let fingerprint = Fingerprint::of(&self.source.files(), modules, self.kernels.precision());
+        let precision = self.plan.kernels.precision();
+        let fingerprint = Fingerprint::of(&self.source.files(), modules, precision);
         (parameters, fingerprint)
     }
 
@@ -324,7 +335,7 @@ impl Reader<'_> {
         self.all_weights().map(Weights::bytes).sum()
     }
 
-    fn all_weights(&self) -> impl Iterator<Item = &Weights> {
+    pub(super) fn all_weights(&self) -> impl Iterator<Item = &Weights> {
         std::iter::once(&self.files.weights).chain(&self.files.heads)
     }
 }

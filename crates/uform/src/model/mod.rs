@@ -5,10 +5,11 @@
 //! which steps lead from text to vector ([`modules`]), `config.json` how large the
 //! encoder is ([`config`]), and a handful of small files how the model wants to be
 //! used ([`settings`], [`prompts`]). The numbers are in safetensors files
-//! ([`tensors`], [`weights`]), the vocabulary in `tokenizer.json`
+//! ([`tensors`], [`weights`], and of 8 bits [`quantized`]), the vocabulary in `tokenizer.json`
 //! ([`tokenizer_file`], [`tokenizer`]). `load` reads all of it in order; what is wrong
 //! with a file is said there, by name, before anything is computed. On the way it takes the
-//! model's [`Fingerprint`], and a loaded model can tell what it is ([`Description`]).
+//! model's [`Fingerprint`], and a loaded model can tell what it is ([`Description`]). `quantize`
+//! writes a model's files again, with smaller weights.
 //!
 //! A deferred call and its neighbours of one kind (`call`), or an immediate one, go
 //! through `encode` (texts to tokens, tokens to blocks, blocks to vectors), `plan` (which lane computes which block), `bert` (the layers),
@@ -34,6 +35,9 @@ mod plan;
 mod pooling;
 pub mod pooling_mode;
 pub mod prompts;
+#[cfg(feature = "native")]
+pub mod quantize;
+pub mod quantized;
 mod request;
 pub mod settings;
 pub mod tensors;

@@ -5,7 +5,7 @@
 //! that is there twice is refused rather than silently read once, and complaints
 //! name the file, the tensor and the bytes.
 
-use std::{fmt, marker::PhantomData};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use safetensors::{SafeTensorError, SafeTensors, tensor::TensorInfo};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
@@ -16,6 +16,14 @@ use crate::error::{Error, Result};
 
 /// How many bytes give the header's length.
 const PREFIX: usize = 8;
+
+/// What a file says of itself.
+pub struct Header {
+    /// Its tensors, in no order.
+    pub tensors: Vec<Tensor>,
+    /// Whatever else is said, under `__metadata__`.
+    pub metadata: BTreeMap<String, String>,
+}
 
 /// A tensor of a file: its name, kind and shape, and where the file has its bytes.
 pub struct Tensor {
@@ -30,7 +38,7 @@ pub struct Tensor {
 }
 
 /// Reads and checks the header of a whole file; `place` is what messages call it.
-pub fn read(place: &str, bytes: &[u8]) -> Result<Vec<Tensor>> {
+pub fn read(place: &str, bytes: &[u8]) -> Result<Header> {
     let header = header(place, bytes)?;
     let entries: Entries<&RawValue> = serde_json::from_slice(header).map_err(|error| {
         Error::corrupt(format!(
@@ -53,7 +61,13 @@ pub fn read(place: &str, bytes: &[u8]) -> Result<Vec<Tensor>> {
         shape: info.shape.clone(),
         range: (start + info.data_offsets.0, start + info.data_offsets.1),
     });
-    Ok(tensors.collect())
+    let tensors = tensors.collect();
+    let words = metadata.metadata().iter().flatten();
+    let words = words.map(|(key, word)| (key.clone(), word.clone()));
+    Ok(Header {
+        tensors,
+        metadata: words.collect(),
+    })
 }
 
 /// The bytes of the header, if the file is long enough to have it.

@@ -1,8 +1,9 @@
 //! A model's numbers, by the names its training gave them.
 //!
-//! They come from one safetensors file or several, as f32, f16 or bf16, under
-//! whatever prefix the model was saved with, and leave as finite f32. Where the
-//! file has f32, they are borrowed from it.
+//! They come from one safetensors file or several, as f32, f16, bf16 or i8
+//! ([`quantized`](super::quantized)), under whatever prefix the model was saved with, and leave as
+//! finite f32, or as the numbers of i8 for whoever computes in them. Where the file has f32, they are
+//! borrowed from it.
 
 use std::{
     borrow::Cow,
@@ -24,7 +25,8 @@ use super::{
     files::{Bytes, LARGEST_SETTINGS, Source, fetch, join, stays_inside},
     fingerprint::Digest,
     nearest::nearest,
-    tensors::{self, Entries, Tensor},
+    quantized::{self, Quantized, balance_of, scale_of},
+    tensors::{self, Entries, Header, Tensor},
 };
 use crate::error::{Error, Result, Status};
 use crate::memory::with_room;
@@ -57,7 +59,7 @@ const _: () = assert!(
 /// All tensors of a model, or of one of its modules.
 pub struct Weights {
     place: String,
-    files: Vec<Bytes>,
+    files: Vec<File>,
     tensors: HashMap<String, Located>,
     prefix: String,
     read: AtomicU64,
@@ -101,6 +103,13 @@ impl Drop for Values<'_> {
     fn drop(&mut self) {
         self.file.release(self.range.clone());
     }
+}
+
+/// A file of weights.
+struct File {
+    bytes: Bytes,
+    /// Whether it says what its I8 tensors mean.
+    quantized: bool,
 }
 
 /// A tensor and the file it is in.
@@ -147,30 +156,32 @@ impl Weights {
     ///
     /// # Errors
     /// `CorruptModel` when it is missing (naming the nearest names), of another
-    /// shape, or has a value that is not finite; `Unsupported` for a kind other than f32, f16 and bf16.
+    /// shape, or has a value that is not finite; `Unsupported` for a kind other than f32, f16 and
+    /// bf16, and, of matrices, i8. Of i8 also the errors of [`quantized`](Self::quantized), and
+    /// `OutOfMemory`.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Values<'_>> {
-        let Some(Located { file, tensor }) = self.find(name) else {
-            return Err(self.missing(name));
-        };
+        let located = self.locate(name, shape)?;
+        let Located { file, tensor } = located;
         let (full, place) = (&tensor.name, &self.place);
-        if tensor.shape != shape {
-            return Err(Error::corrupt(format!(
-                "{place}: tensor {full} has shape {:?}, expected {shape:?}",
-                tensor.shape
-            )));
-        }
-        // `tensors::read` checked the range against the file.
-        let file = &self.files[*file];
+        let file = &self.files[*file].bytes;
         let range = tensor.range.0..tensor.range.1;
-        let bytes = &file[range.clone()];
-        self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if let (Dtype::I8, [outputs, inputs]) = (tensor.dtype, shape) {
+            let values = self.matrix(name, located, *outputs, *inputs)?.weights()?;
+            return Ok(Values {
+                values: Cow::Owned(values),
+                file,
+                range,
+            });
+        }
+        let bytes = self.bytes_of(located);
         let values = match tensor.dtype {
             Dtype::F32 => cast::<f32>(bytes),
             Dtype::F16 => Cow::Owned(cast::<f16>(bytes).to_f32_vec()),
             Dtype::BF16 => Cow::Owned(cast::<bf16>(bytes).to_f32_vec()),
             other => {
                 return Err(Error::unsupported(format!(
-                    "{place}: tensor {full} holds {other} values; supported are F32, F16 and BF16"
+                    "{place}: tensor {full} holds {other} values; supported are F32, F16 and BF16, \
+                     and I8 for matrices"
                 )));
             }
         };
@@ -181,17 +192,111 @@ impl Weights {
                 "{place}: tensor {full} has {value} at value {at}; every weight must be finite"
             )));
         }
+        self.record(name, tensor, hash);
+        Ok(Values {
+            values,
+            file,
+            range,
+        })
+    }
+
+    /// A matrix that the file has in i8, as it is there; `None` when it has it otherwise. Its
+    /// shape is `[outputs][inputs]`.
+    ///
+    /// # Errors
+    /// As for [`tensor`](Self::tensor); `CorruptModel` when its scales or balance are missing, of
+    /// another kind or shape, or have values that the layout does not have; `Unsupported` when the
+    /// file does not say what its I8 tensors mean.
+    pub fn quantized(
+        &self,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Option<Quantized<'_>>> {
+        let located = self.locate(name, &[outputs, inputs])?;
+        match located.tensor.dtype {
+            Dtype::I8 => self.matrix(name, located, outputs, inputs).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The I8 matrix that was located.
+    fn matrix(
+        &self,
+        name: &str,
+        located: &Located,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Quantized<'_>> {
+        let Located { file, tensor } = located;
+        let file = &self.files[*file];
+        if !file.quantized {
+            return Err(Error::unsupported(format!(
+                "{}: tensor {} holds I8 values, and the file's metadata does not say in which \
+                 layout; I8 is read from files that `npx uform quantize` wrote",
+                self.place, tensor.name
+            )));
+        }
+        let scales = self.factors(&scale_of(name), outputs)?;
+        let balance = balance_of(name);
+        let balance = match self.contains(&balance) {
+            true => Some(self.factors(&balance, inputs)?),
+            false => None,
+        };
+        let length = self.bytes_of(located).len();
+        let quantized = Quantized::new(
+            (&self.place, &tensor.name),
+            (&file.bytes, tensor.range.0, length),
+            scales,
+            balance,
+        )?;
+        self.record(name, tensor, quantized.hash());
+        Ok(quantized)
+    }
+
+    /// What goes with a matrix in i8: as many f32 as are expected.
+    fn factors(&self, name: &str, count: usize) -> Result<Cow<'_, [f32]>> {
+        let located = self.locate(name, &[count])?;
+        match located.tensor.dtype {
+            Dtype::F32 => Ok(cast(self.bytes_of(located))),
+            other => Err(Error::corrupt(format!(
+                "{}: tensor {} holds {other} values; beside an I8 tensor it holds F32",
+                self.place, located.tensor.name
+            ))),
+        }
+    }
+
+    /// The tensor of a name and shape.
+    fn locate(&self, name: &str, shape: &[usize]) -> Result<&Located> {
+        let located = self.find(name).ok_or_else(|| self.missing(name))?;
+        let Tensor {
+            name, shape: found, ..
+        } = &located.tensor;
+        if found != shape {
+            return Err(Error::corrupt(format!(
+                "{}: tensor {name} has shape {found:?}, expected {shape:?}",
+                self.place
+            )));
+        }
+        Ok(located)
+    }
+
+    /// The bytes of a tensor, which count as read.
+    fn bytes_of(&self, Located { file, tensor }: &Located) -> &[u8] {
+        // `tensors::read` checked the range against the file.
+        let bytes = &self.files[*file].bytes[tensor.range.0..tensor.range.1];
+        self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        bytes
+    }
+
+    /// Notes that a tensor was read.
+    fn record(&self, name: &str, tensor: &Tensor, hash: u128) {
         let digest = Digest {
             dtype: tensor.dtype,
             shape: tensor.shape.clone(),
             hash,
         };
         self.digests().insert(name.to_owned(), digest);
-        Ok(Values {
-            values,
-            file,
-            range,
-        })
     }
 
     /// Whether there is a tensor of this name.
@@ -206,7 +311,8 @@ impl Weights {
 
     /// How many bytes the files have.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.len() as u64).sum()
+        let files = self.files.iter();
+        files.map(|file| file.bytes.len() as u64).sum()
     }
 
     /// How many bytes of tensors were asked for so far.
@@ -236,7 +342,19 @@ impl Weights {
     /// Adds the tensors of one file.
     fn add(&mut self, place: &str, bytes: Bytes) -> Result<()> {
         let file = self.files.len();
-        for tensor in tensors::read(place, &bytes)? {
+        let Header { tensors, metadata } = tensors::read(place, &bytes)?;
+        let quantized = match metadata.get(quantized::KEY).map(String::as_str) {
+            None => false,
+            Some(quantized::VERSION) => true,
+            Some(other) => {
+                return Err(Error::unsupported(format!(
+                    "{place}: its i8 layout has version {other:?}, and this build of uform reads \
+                     {:?}; update uform, or quantize the model again with this one",
+                    quantized::VERSION
+                )));
+            }
+        };
+        for tensor in tensors {
             let name = tensor.name.clone();
             if self
                 .tensors
@@ -249,7 +367,7 @@ impl Weights {
                 )));
             }
         }
-        self.files.push(bytes);
+        self.files.push(File { bytes, quantized });
         Ok(())
     }
 

@@ -25,11 +25,26 @@ pub struct Tensor {
     pub bytes: Vec<u8>,
 }
 
+impl Tensor {
+    /// The values of an f32 tensor.
+    pub fn values(&self) -> Vec<f32> {
+        let values = self.bytes.as_chunks::<4>().0.iter();
+        values.map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    }
+
+    /// Puts one value of an f32 tensor in the place of another.
+    pub fn put(&mut self, at: usize, value: f32) {
+        self.bytes[4 * at..4 * at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+}
+
 /// A model's files, and its tensors for rewriting them.
 #[derive(Clone)]
 pub struct Tiny {
     pub files: BTreeMap<String, Vec<u8>>,
     pub tensors: Vec<Tensor>,
+    /// What else the file of weights says.
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl Tiny {
@@ -38,6 +53,7 @@ impl Tiny {
         let mut tiny = Tiny {
             files: BTreeMap::new(),
             tensors: tensors(),
+            metadata: BTreeMap::new(),
         };
         for (name, content) in [
             ("config.json", config()),
@@ -98,8 +114,23 @@ impl Tiny {
     /// Changes the tensors and writes `model.safetensors`.
     pub fn write_tensors(&mut self, change: impl FnOnce(&mut Vec<Tensor>)) {
         change(&mut self.tensors);
-        let file = safetensors(&self.tensors);
+        let file = safetensors_with(&self.metadata, &self.tensors);
         self.put("model.safetensors", file);
+    }
+
+    /// Rewrites every matrix in i8, that of the feed-forward half balanced.
+    pub fn quantize(&mut self) {
+        let layout = ("uform.quantization".to_owned(), "1".to_owned());
+        self.metadata.extend([layout]);
+        self.write_tensors(|tensors| *tensors = tensors.iter().flat_map(in_i8).collect());
+    }
+
+    /// Changes one tensor and writes the file.
+    pub fn edit_tensor(&mut self, name: &str, change: impl FnOnce(&mut Tensor)) {
+        self.write_tensors(|tensors| {
+            let found = tensors.iter_mut().find(|tensor| tensor.name == name);
+            change(found.expect("the tensor is there"));
+        });
     }
 
     /// Replaces the one file of weights by two shards and their index.
@@ -118,7 +149,7 @@ impl Tiny {
                     .iter()
                     .map(|tensor| (tensor.name.clone(), name.into())),
             );
-            files.push((name, safetensors(tensors)));
+            files.push((name, safetensors_with(&self.metadata, tensors)));
         }
         for (name, file) in files {
             self.put(name, file);
@@ -167,7 +198,15 @@ impl Tiny {
 
 /// A safetensors file of the given tensors.
 pub fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
+    safetensors_with(&BTreeMap::new(), tensors)
+}
+
+/// The same, with something else to say.
+fn safetensors_with(metadata: &BTreeMap<String, String>, tensors: &[Tensor]) -> Vec<u8> {
     let mut header = serde_json::Map::new();
+    if !metadata.is_empty() {
+        header.insert("__metadata__".to_owned(), json!(metadata));
+    }
     let mut data = Vec::new();
     for tensor in tensors {
         let start = data.len();
@@ -250,6 +289,45 @@ fn tensor(name: &str, shape: &[usize], random: &mut Random) -> Tensor {
         shape: shape.to_vec(),
         bytes: values.flat_map(f32::to_le_bytes).collect(),
     }
+}
+
+/// What takes the place of a tensor in an i8 file.
+fn in_i8(tensor: &Tensor) -> Vec<Tensor> {
+    let &[outputs, inputs] = &tensor.shape[..] else {
+        return vec![tensor.clone()];
+    };
+    let beside = |what: &str, values: &[f32]| Tensor {
+        name: format!("{}.{what}", tensor.name),
+        dtype: "F32",
+        shape: vec![values.len()],
+        bytes: values.iter().copied().flat_map(f32::to_le_bytes).collect(),
+    };
+    let balanced = tensor.name == "encoder.layer.0.output.dense.weight";
+    let balance = (0..inputs).map(|input| match (balanced, input % 3) {
+        (true, 0) => 0.25,
+        (true, 1) => 2.0,
+        _ => 1.0,
+    });
+    let balance: Vec<f32> = balance.collect();
+    let mut scales = Vec::with_capacity(outputs);
+    let mut numbers = Vec::with_capacity(outputs * inputs);
+    for row in tensor.values().chunks_exact(inputs) {
+        let row: Vec<f32> = row.iter().zip(&balance).map(|(x, f)| x / f).collect();
+        let scale = row.iter().fold(0.0f32, |most, x| most.max(x.abs())) / 127.0;
+        numbers.extend(row.iter().map(|x| (x / scale).round() as i8 as u8));
+        scales.push(scale);
+    }
+    let quantized = Tensor {
+        name: tensor.name.clone(),
+        dtype: "I8",
+        shape: tensor.shape.clone(),
+        bytes: numbers,
+    };
+    let mut tensors = vec![quantized, beside("scale", &scales)];
+    if balanced {
+        tensors.push(beside("balance", &balance));
+    }
+    tensors
 }
 
 fn config() -> Value {
