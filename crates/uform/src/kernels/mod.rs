@@ -33,6 +33,10 @@ mod serial;
 
 #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
 mod amx;
+#[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+mod apple_m2;
+#[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+mod aws_g2;
 #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
 mod haswell;
 #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
@@ -43,7 +47,10 @@ mod sapphire;
 mod skylake;
 #[cfg(test)]
 mod tests;
-#[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(feature = "monoversioned")
+))]
 mod vector;
 
 use std::ops::Range;
@@ -106,6 +113,16 @@ static TABLES: &[&Kernels] = &[
     &sapphire::BF16,
     #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
     &sapphire::I8,
+    #[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+    &aws_g2::F32,
+    #[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+    &aws_g2::BF16,
+    #[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+    &aws_g2::I8,
+    #[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+    &apple_m2::BF16,
+    #[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+    &apple_m2::I8,
 ];
 
 impl Kernels {

@@ -120,7 +120,10 @@ impl<'a> Operand<'a> {
     }
 
     /// The first byte of a row.
-    #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+    #[cfg(all(
+        any(target_arch = "x86_64", target_arch = "aarch64"),
+        not(feature = "monoversioned")
+    ))]
     pub(super) fn row(&self, row: usize) -> *const u8 {
         debug_assert!(row < self.rows);
         self.values

@@ -37,8 +37,11 @@ pub struct Packed {
     scales: Vec<f32>,
     /// Of i8: −128·Σ q of each output, padded alike: what undoes that rows were offset by 128.
     #[cfg_attr(
-        not(all(target_arch = "x86_64", not(feature = "monoversioned"))),
-        expect(dead_code, reason = "the classes that offset their rows are of x86-64")
+        not(all(
+            any(target_arch = "x86_64", target_arch = "aarch64"),
+            not(feature = "monoversioned")
+        )),
+        expect(dead_code, reason = "no vectors multiply tiles")
     )]
     offsets: Vec<i32>,
     inputs: usize,
@@ -102,7 +105,10 @@ impl Packed {
     ///
     /// # Safety
     /// The weights are in i8, and panel and input are within them.
-    #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+    #[cfg(all(
+        any(target_arch = "x86_64", target_arch = "aarch64"),
+        not(feature = "monoversioned")
+    ))]
     #[inline(always)]
     pub(super) unsafe fn groups_from(&self, panel: usize, input: usize) -> *const u32 {
         debug_assert!(panel < self.panels() && input < self.inputs);
@@ -121,7 +127,10 @@ impl Packed {
     }
 
     /// What undoes that rows were offset by 128, for every column of every panel.
-    #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+    #[cfg(all(
+        any(target_arch = "x86_64", target_arch = "aarch64"),
+        not(feature = "monoversioned")
+    ))]
     pub(super) fn offsets(&self) -> &[i32] {
         &self.offsets
     }

@@ -37,6 +37,8 @@ pub mod prompts;
 mod request;
 pub mod settings;
 pub mod tensors;
+#[cfg(test)]
+mod tests;
 mod texts;
 mod tokenized;
 pub mod tokenizer;

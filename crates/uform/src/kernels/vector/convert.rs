@@ -46,13 +46,21 @@ pub(super) unsafe fn convert_row<V: Simd>(values: *const f32, into: &Converted, 
                 }
             }
             Precision::I8 => {
-                let mut largest = V::ZERO;
-                for at in (0..width).step_by(V::LANES) {
-                    let value = load_up_to::<V>(values.add(at), V::LANES.min(width - at));
-                    largest = largest.larger_magnitude(value);
+                let mut largest = [V::ZERO; 2];
+                let mut at = 0;
+                while at < width {
+                    for largest in &mut largest {
+                        if at < width {
+                            let count = V::LANES.min(width - at);
+                            *largest = largest.larger_magnitude(load_up_to(values.add(at), count));
+                            at += V::LANES;
+                        }
+                    }
                 }
-                let mut lanes = [0; 2 * I8_MAXIMA];
-                largest.store(lanes.as_mut_ptr().cast());
+                // Two of the widest vectors; two of the narrowest hold all maxima.
+                let mut lanes = [0; 4 * I8_MAXIMA];
+                largest[0].store(lanes.as_mut_ptr().cast());
+                largest[1].store(lanes.as_mut_ptr().add(V::LANES).cast());
                 let mut maxima = [0; I8_MAXIMA];
                 for (lane, most) in lanes.into_iter().enumerate() {
                     let maximum = &mut maxima[lane % I8_MAXIMA];

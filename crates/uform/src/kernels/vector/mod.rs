@@ -18,6 +18,11 @@ pub(super) mod tiles;
 
 use tile::Product;
 
+#[cfg(target_arch = "aarch64")]
+pub(in crate::kernels) use std::arch::is_aarch64_feature_detected as detected;
+#[cfg(target_arch = "x86_64")]
+pub(in crate::kernels) use std::arch::is_x86_feature_detected as detected;
+
 /// The tables of a class and their entry points: the generic algorithms, compiled with the
 /// class's instructions. The features are named once, so that what is compiled and what is
 /// looked for on the machine cannot differ.
@@ -26,7 +31,7 @@ macro_rules! class {
         pub(super) const TABLE: Kernels = Kernels {
             class: $class,
             precision: Precision::F32,
-            runs_here: || $(is_x86_feature_detected!($feature))&&+,
+            runs_here: || $(vector::detected!($feature))&&+,
             tile_rows: $vector::TILE_ROWS,
             panel_columns: $vector::TILE_VECTORS * $vector::LANES,
             linear,
@@ -149,7 +154,7 @@ pub(in crate::kernels) trait Simd: Copy {
     const LANES: usize;
     /// Rows of the register tile, at most 8.
     const TILE_ROWS: usize;
-    /// Vectors to a row of the register tile, at most 3.
+    /// Vectors to a row of the register tile, at most 4.
     const TILE_VECTORS: usize;
     /// Rows whose bf16 or i8 products are summed side by side: 3 or 6.
     const WORD_ROWS: usize;
@@ -227,6 +232,16 @@ pub(in crate::kernels) trait Simd: Copy {
         to: *mut f32,
         to_stride: usize,
     );
+
+    /// A product of `ROWS` rows by `VECTORS` vectors, in registers.
+    ///
+    /// # Safety
+    /// As for [`Product::run`].
+    #[inline(always)]
+    unsafe fn tile<const VECTORS: usize, const ROWS: usize>(product: &Product) {
+        // SAFETY: handed on to the caller.
+        unsafe { product.run_tile::<Self, VECTORS, ROWS>() }
+    }
 
     /// [`Product::run`] compiled for this class, out of line: many tiles, one copy.
     ///
