@@ -34,7 +34,8 @@ process.exit(run("cargo", ["xtask", verb, ...rest]));
 function missingSystemPackages() {
   const packages = [];
   // `cc --version` would not tell whether the C library's start files are there.
-  const canLink = works("cc", ["-x", "c", "-", "-o", "/dev/null"], "int main(void) { return 0; }");
+  const aProgram = ["-x", "c", "-", "-o", "/dev/null"];
+  const canLink = works("cc", aProgram, "int main(void) { return 0; }");
   if (!canLink) packages.push("gcc", "libc6-dev");
   const tools = { make: "make", "pkg-config": "pkg-config", bzip2: "bzip2" };
   for (const [program, name] of Object.entries(tools)) {
@@ -44,6 +45,13 @@ function missingSystemPackages() {
   const staticCxx = ["-x", "c++", "-static-libstdc++", "-", "-o", "/dev/null"];
   const canCompileCxx = works("c++", staticCxx, "#include <atomic>\nint main() { return 0; }");
   if (!canCompileCxx) packages.push("g++");
+  // The kernels of Arm are tested on the other machines there are.
+  if (verb === "test" && process.platform === "linux" && process.arch !== "arm64") {
+    const arm = "aarch64-linux-gnu";
+    const canLinkForArm = works(`${arm}-gcc`, aProgram, "int main(void) { return 0; }");
+    if (!canLinkForArm) packages.push(`gcc-${arm}`, "libc6-dev-arm64-cross");
+    if (!works("qemu-aarch64", ["--version"])) packages.push("qemu-user");
+  }
   if (
     verbsWithModel.includes(verb) &&
     !existsSync(model) &&

@@ -5,6 +5,7 @@
 //! verb makes what it stands on first, and skips what is already made, so any
 //! of them can be the first command in a fresh checkout.
 
+mod arm;
 mod build;
 mod check;
 mod command;

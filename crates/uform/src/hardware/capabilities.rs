@@ -83,6 +83,8 @@ mod tests {
             "monoversioned"
         } else if cfg!(target_arch = "x86_64") {
             "serial,intel-haswell,intel-skylake,intel-icelake,intel-sapphire"
+        } else if cfg!(target_arch = "aarch64") {
+            "serial,aws-g2,apple-m2"
         } else if !cfg!(target_feature = "simd128") {
             "serial"
         } else if cfg!(target_arch = "wasm32") {

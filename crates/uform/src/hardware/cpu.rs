@@ -91,9 +91,9 @@ static TABLE: [Row; 18] = {
         row(IntelGranite, "intel-granite", Some(IntelSapphire), &[AmxFp16]),
         row(IntelDiamond, "intel-diamond", Some(IntelGranite), &[Avx10_2]),
         row(AwsG2, "aws-g2", Some(Serial), &[Aarch64, Neon]),
-        row(AppleM2, "apple-m2", Some(AwsG2), &[DotProd, Bf16, Fp16]),
+        row(AppleM2, "apple-m2", Some(AwsG2), &[DotProd, Bf16, Fp16, I8mm]),
         row(AppleM4, "apple-m4", Some(AppleM2), &[Sme]),
-        row(AwsG5, "aws-g5", Some(AppleM2), &[Sve2, I8mm, Wfxt]),
+        row(AwsG5, "aws-g5", Some(AppleM2), &[Sve2, Wfxt]),
         row(NvidiaVera, "nvidia-vera", Some(AwsG5), &[Fp8DotProduct]),
         row(AlibabaC930, "alibaba-c930", Some(Serial), &[Riscv64, Rva23]),
         row(Wasm32V128, "wasm32-v128", None, &[Dispatch, Wasm32, Simd128]),
@@ -159,6 +159,8 @@ impl CpuClass {
             IntelIcelake,
             IntelSapphire,
         ]
+    } else if cfg!(target_arch = "aarch64") {
+        &[Serial, AwsG2, AppleM2]
     } else if !cfg!(target_feature = "simd128") {
         &[Serial]
     } else if cfg!(target_arch = "wasm32") {
@@ -392,11 +394,7 @@ mod tests {
                 with(&AmdGenoa.needs(), &[Avx512Fp16, Avx10_2]),
                 AmdGenoa,
             ),
-            (
-                "Neoverse V2",
-                with(&AppleM2.needs(), &[Sve2, I8mm]),
-                AppleM2,
-            ),
+            ("Neoverse V2", with(&AppleM2.needs(), &[Sve2]), AppleM2),
             (
                 "a single-target build on Sapphire Rapids",
                 features(&[SingleTarget, X86_64, Avx2, Fma]),

@@ -33,6 +33,10 @@ mod serial;
 
 #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
 mod amx;
+#[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+mod apple_m2;
+#[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+mod aws_g2;
 #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
 mod haswell;
 #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
@@ -43,13 +47,13 @@ mod sapphire;
 mod skylake;
 #[cfg(test)]
 mod tests;
-#[cfg(any(
-    all(target_arch = "x86_64", not(feature = "monoversioned")),
-    all(
-        target_family = "wasm",
-        target_feature = "simd128",
-        not(feature = "monoversioned")
-    )
+#[cfg(all(
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        all(target_family = "wasm", target_feature = "simd128")
+    ),
+    not(feature = "monoversioned")
 ))]
 mod vector;
 #[cfg(all(
@@ -119,6 +123,16 @@ static TABLES: &[&Kernels] = &[
     &sapphire::BF16,
     #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
     &sapphire::I8,
+    #[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+    &aws_g2::F32,
+    #[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+    &aws_g2::BF16,
+    #[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+    &aws_g2::I8,
+    #[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+    &apple_m2::BF16,
+    #[cfg(all(target_arch = "aarch64", not(feature = "monoversioned")))]
+    &apple_m2::I8,
     #[cfg(all(
         target_family = "wasm",
         target_feature = "simd128",

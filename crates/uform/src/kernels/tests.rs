@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::coefficients::EXP_LIMIT;
 use super::*;
 
-/// A team of threads of its own for each job; where there are none, lanes in turn.
+/// A team whose lanes are rayon's threads: an emulator of another machine never gives back
+/// what it keeps of a thread, and there are thousands of jobs. Where there are no threads, lanes
+/// compute in turn.
 struct Threads(usize);
 
 impl ForkJoin for Threads {
@@ -22,10 +24,10 @@ impl ForkJoin for Threads {
             return;
         }
         let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
+        rayon::scope(|scope| {
             for lane in 0..self.0 {
                 let next = &next;
-                scope.spawn(move || {
+                scope.spawn(move |_| {
                     loop {
                         let task = next.fetch_add(1, Ordering::Relaxed);
                         if task >= tasks {

@@ -41,6 +41,8 @@ pub mod quantized;
 mod request;
 pub mod settings;
 pub mod tensors;
+#[cfg(test)]
+mod tests;
 mod texts;
 mod tokenized;
 pub mod tokenizer;

@@ -20,6 +20,8 @@ use tile::Product;
 
 #[cfg(target_family = "wasm")]
 pub(in crate::kernels) use built_in as detected;
+#[cfg(target_arch = "aarch64")]
+pub(in crate::kernels) use std::arch::is_aarch64_feature_detected as detected;
 #[cfg(target_arch = "x86_64")]
 pub(in crate::kernels) use std::arch::is_x86_feature_detected as detected;
 
@@ -167,7 +169,7 @@ pub(in crate::kernels) trait Simd: Copy {
     const LANES: usize;
     /// Rows of the register tile, at most 8.
     const TILE_ROWS: usize;
-    /// Vectors to a row of the register tile, at most 3.
+    /// Vectors to a row of the register tile, at most 4.
     const TILE_VECTORS: usize;
     /// Rows whose bf16 or i8 products are summed side by side: 3 or 6.
     const WORD_ROWS: usize;
@@ -246,6 +248,16 @@ pub(in crate::kernels) trait Simd: Copy {
         to: *mut f32,
         to_stride: usize,
     );
+
+    /// A product of `ROWS` rows by `VECTORS` vectors, in registers.
+    ///
+    /// # Safety
+    /// As for [`Product::run`].
+    #[inline(always)]
+    unsafe fn tile<const VECTORS: usize, const ROWS: usize>(product: &Product) {
+        // SAFETY: handed on to the caller.
+        unsafe { product.run_tile::<Self, VECTORS, ROWS>() }
+    }
 
     /// [`Product::run`] compiled for this class, out of line: many tiles, one copy.
     ///

@@ -11,11 +11,11 @@ pub(super) const MOST_ROWS: usize = 8;
 const TILE: usize = MOST_ROWS * 3 * 16;
 
 /// Elements of a cache line.
-pub(super) const LINE: usize = 16;
+pub(in crate::kernels) const LINE: usize = 16;
 
 /// Weights are asked for this many steps of `k` ahead: a panel is one stream through
 /// memory, but hardware prefetchers stop at each page. Measured: a sixth faster at 8 rows.
-const PREFETCH: usize = 24;
+pub(in crate::kernels) const PREFETCH: usize = 24;
 
 /// A register tile's work: `out[r][c] = Σ left[r][k]·right[k][c]`, k ascending in one chain
 /// of fused multiply-adds.
@@ -53,6 +53,7 @@ impl Product {
                 1 => self.run_vectors::<V, 1>(),
                 2 if V::TILE_VECTORS >= 2 => self.run_vectors::<V, 2>(),
                 3 if V::TILE_VECTORS >= 3 => self.run_vectors::<V, 3>(),
+                4 if V::TILE_VECTORS >= 4 => self.run_vectors::<V, 4>(),
                 more => unreachable!("a tile of {more} vectors"),
             }
         }
@@ -67,25 +68,26 @@ impl Product {
         // SAFETY: handed on to the caller.
         unsafe {
             match self.rows {
-                1 => self.run_tile::<V, VECTORS, 1>(),
-                2 => self.run_tile::<V, VECTORS, 2>(),
-                3 => self.run_tile::<V, VECTORS, 3>(),
-                4 => self.run_tile::<V, VECTORS, 4>(),
-                5 if V::TILE_ROWS >= 5 => self.run_tile::<V, VECTORS, 5>(),
-                6 if V::TILE_ROWS >= 6 => self.run_tile::<V, VECTORS, 6>(),
-                7 if V::TILE_ROWS >= 7 => self.run_tile::<V, VECTORS, 7>(),
-                8 if V::TILE_ROWS >= 8 => self.run_tile::<V, VECTORS, 8>(),
+                1 => V::tile::<VECTORS, 1>(self),
+                2 => V::tile::<VECTORS, 2>(self),
+                3 => V::tile::<VECTORS, 3>(self),
+                4 => V::tile::<VECTORS, 4>(self),
+                5 if V::TILE_ROWS >= 5 => V::tile::<VECTORS, 5>(self),
+                6 if V::TILE_ROWS >= 6 => V::tile::<VECTORS, 6>(self),
+                7 if V::TILE_ROWS >= 7 => V::tile::<VECTORS, 7>(self),
+                8 if V::TILE_ROWS >= 8 => V::tile::<VECTORS, 8>(self),
                 more => unreachable!("a tile of {more} rows"),
             }
         }
     }
 
-    /// Computes the tile in registers.
+    /// Computes the tile in registers, by broadcasts from memory: [`Simd::tile`] where those
+    /// cost nothing beside a load.
     ///
     /// # Safety
     /// As for [`Product::run`].
     #[inline(always)]
-    unsafe fn run_tile<V: Simd, const VECTORS: usize, const ROWS: usize>(&self) {
+    pub(super) unsafe fn run_tile<V: Simd, const VECTORS: usize, const ROWS: usize>(&self) {
         // SAFETY: the caller vouches for the pointers' shapes.
         unsafe {
             let mut sums = [[V::splat(0.0); VECTORS]; ROWS];

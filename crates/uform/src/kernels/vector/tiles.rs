@@ -22,7 +22,7 @@ const LINE_BYTES: usize = 64;
 const GROUP_BYTES: usize = 4;
 
 /// Groups of four bytes to a step, and outputs to a half of a panel.
-const SIDE: usize = STEP_BYTES / 4;
+pub(in crate::kernels) const SIDE: usize = STEP_BYTES / 4;
 
 /// Some rows by one panel.
 pub(in crate::kernels) struct TileProduct {
@@ -171,7 +171,7 @@ pub(in crate::kernels) struct VectorI8<V>(PhantomData<V>);
 
 /// The groups of a step that a vector's columns have: `[16]` vectors, [`SIDE`] words apart.
 #[inline(always)]
-fn column_words(column: usize) -> usize {
+pub(in crate::kernels) fn column_words(column: usize) -> usize {
     column / SIDE * SIDE * SIDE + column % SIDE
 }
 

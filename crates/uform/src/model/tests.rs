@@ -1,0 +1,84 @@
+//! Small models through every class of this machine, beside `serial`. Their files come from memory: this
+//! is the one forward pass that is tested without the feature `native`.
+
+use std::fs;
+use std::path::Path;
+
+use super::files::Memory;
+use super::*;
+
+const TEXTS: [&str; 3] = [
+    "",
+    "a b c",
+    "the quick brown fox jumps over the lazy dog, and again",
+];
+
+/// How near a vector must come to `serial`'s in the same precision: dense layers of bf16 and i8 have one
+/// result, but norms, softmax and GELU differ in their last bits, and rounding makes steps of those.
+fn least_cosine(precision: Precision) -> f64 {
+    match precision {
+        Precision::F32 => 0.999_999,
+        Precision::Bf16 => 0.9995,
+        Precision::I8 => 0.995,
+    }
+}
+
+/// Adds the files under a folder, by their names relative to the model's.
+fn add_files(folder: &Path, name: &str, files: &mut Vec<(String, Vec<u8>)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("{name}{}", path.file_name().unwrap().to_str().unwrap());
+        if path.is_dir() {
+            add_files(&path, &format!("{name}/"), files);
+        } else {
+            files.push((name, fs::read(&path).unwrap()));
+        }
+    }
+}
+
+fn encode(files: &Memory, class: CpuClass, precision: Precision) -> Embeddings {
+    let options = ModelOptions {
+        cpu_class: Some(class),
+        precision: Some(precision),
+        ..ModelOptions::default()
+    };
+    let executor = Executor::inline();
+    let model = Model::load_from(files, &options, &executor).unwrap();
+    assert_eq!((model.cpu_class(), model.precision()), (class, precision));
+    let texts = Texts::from_iter(TEXTS);
+    let options = EncodeOptions::default();
+    model.encode_text(&executor, &texts, &options).unwrap()
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |a: &[f32], b: &[f32]| -> f64 {
+        let pairs = a.iter().zip(b);
+        pairs.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    };
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
+
+#[test]
+fn a_vector_is_much_the_same_on_every_class() {
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/variants");
+    for variant in ["last-gelu-new", "max-dense", "mean-relu-bf16"] {
+        let mut files = Vec::new();
+        add_files(&folders.join(variant), "", &mut files);
+        let files = Memory::new(files);
+        for precision in Precision::ALL {
+            let expected = encode(&files, CpuClass::Serial, precision);
+            for class in CpuClass::that_run_here() {
+                let found = encode(&files, class, precision);
+                for row in 0..TEXTS.len() {
+                    let near = cosine(found.row(row), expected.row(row));
+                    // NaN is not at least anything, and fails.
+                    assert!(
+                        near >= least_cosine(precision),
+                        "{variant} on {class} in {}, text {row}: cosine {near}",
+                        precision.word()
+                    );
+                }
+            }
+        }
+    }
+}
