@@ -47,7 +47,7 @@ pub(super) const GELU: [f32; 15] = [
     0.000_344_740_55,
 ];
 
-/// [`GELU_LIMIT`] of what is rounded to bf16: x·Φ(x) is below 4.6e-5 there.
+/// [`GELU_LIMIT`] of what is rounded to bf16 or i8: x·Φ(x) is below 4.6e-5 there.
 pub(super) const GELU_BF16_LIMIT: f32 = 4.25;
 /// [`GELU_SCALE`] of what is rounded to bf16.
 pub(super) const GELU_BF16_SCALE: f32 = 2.0 / (GELU_BF16_LIMIT * GELU_BF16_LIMIT);

@@ -1,4 +1,4 @@
-//! Dense layers: `out = activation(rows · Wᵀ + bias) · factors + residual`.
+//! Dense layers: `out = activation(rows · Wᵀ + bias) · factors`, or that added to `out`.
 //!
 //! The output is cut into tiles: a few rows by one panel of packed weights. Panels are the
 //! outer loop and row tiles the inner one, so that a panel is read from memory once
@@ -14,6 +14,13 @@ use super::{ForkJoin, Kernels, Packed, Precision, share};
 /// Rows of a block take at most this many bytes, to stay in a core's own cache
 /// while all panels pass by.
 const BLOCK_BYTES: usize = 1 << 20;
+
+/// The most rows of a block: their results share that cache.
+const BLOCK_ROWS: usize = 512;
+
+/// Rows that one lane turns into the next layer's operand in i8 before it computes more: their f32
+/// results stay in its own cache, beside the weights that pass by.
+const ONWARD_ROWS: usize = 96;
 
 /// What is applied to each output of a dense layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,7 +40,7 @@ pub enum Activation {
     Silu,
 }
 
-/// What follows a dense layer's products: `activation(products + bias) · factors + residual`.
+/// What follows a dense layer's products: `activation(products + bias) · factors`, and the residual.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Epilogue<'a> {
     /// One number an output; absent: none is added.
@@ -42,8 +49,8 @@ pub struct Epilogue<'a> {
     pub activation: Activation,
     /// One number an output, that the activation is multiplied by; absent: 1.
     pub factors: Option<&'a [f32]>,
-    /// Of the output's shape, added last; absent: none is added.
-    pub residual: Option<&'a [f32]>,
+    /// Whether all this is added to what the output holds, in place of it.
+    pub residual: bool,
 }
 
 /// One dense layer over a batch. Whoever holds it may write to its own part of `out`.
@@ -63,7 +70,7 @@ pub(super) enum Out {
 }
 
 impl Kernels {
-    /// A dense layer: `out = activation(rows · Wᵀ + bias) · factors + residual`, where `rows` are
+    /// A dense layer: `out = activation(rows · Wᵀ + bias) · factors`, or `out +=` that, where `rows` are
     /// `[n][inputs]` and `out` is `[n][outputs]`, row-major.
     ///
     /// # Panics
@@ -95,7 +102,7 @@ impl Kernels {
     /// `out` where the precision takes [`Kernels::onward_size`] elements of it.
     ///
     /// # Panics
-    /// As for [`Kernels::linear`], or when `out` or `space` is too small.
+    /// As for [`Kernels::linear`], when `out` or `space` is too small, or when there is a residual.
     pub fn linear_onward<'a>(
         &self,
         team: &dyn ForkJoin,
@@ -116,9 +123,27 @@ impl Kernels {
             self.run_linear(team, &layer);
             return self.operand(out, space, count, outputs);
         }
-        let out = &mut out[..count * outputs];
-        self.linear(team, rows, weight, epilogue, out);
-        self.convert(team, out, outputs, space)
+        assert!(!epilogue.residual, "what goes onward alone has no residual");
+        if self.precision == Precision::F32 {
+            let out = &mut out[..count * outputs];
+            self.linear(team, rows, weight, epilogue, out);
+            return self.operand(out, space, count, outputs);
+        }
+        // One lane converts results while they are near; several would meet after each few rows.
+        let parts = if team.lanes() == 1 {
+            count.div_ceil(ONWARD_ROWS)
+        } else {
+            1
+        };
+        let mut into = self.converted(space, count, outputs);
+        for part in 0..parts {
+            let part = share(count, parts, part);
+            into.first = part.start;
+            let out = &mut out[..part.len() * outputs];
+            self.linear(team, rows.part(part.clone()), weight, epilogue, out);
+            self.convert_into(team, out, &into);
+        }
+        self.operand(&[], space, count, outputs)
     }
 
     /// How many `f32` [`Kernels::linear_onward`] needs on the way for `rows` rows of `outputs`.
@@ -155,10 +180,6 @@ impl Kernels {
         if let Some(factors) = epilogue.factors {
             assert_eq!(factors.len(), weight.outputs(), "one factor an output");
         }
-        if let Some(residual) = epilogue.residual {
-            let size = count * weight.outputs();
-            assert_eq!(residual.len(), size, "the residual has out's shape");
-        }
         if count == 0 {
             return;
         }
@@ -166,7 +187,7 @@ impl Kernels {
         let grid = Grid::new(
             count.div_ceil(self.tile_rows),
             weight.panels(),
-            count.div_ceil((BLOCK_BYTES / rows.stride()).max(self.tile_rows)),
+            count.div_ceil((BLOCK_BYTES / rows.stride()).clamp(self.tile_rows, BLOCK_ROWS)),
             team.lanes(),
         );
         team.run(grid.blocks * grid.groups, &|_, task| {

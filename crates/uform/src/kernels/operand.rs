@@ -70,13 +70,15 @@ pub(super) struct Converted {
     pub form: Form,
     /// How many rows there are in all: i8's tails follow the last.
     pub rows: usize,
+    /// Where the rows begin that are written now.
+    pub first: usize,
     pub out: Shared<f32>,
 }
 
 /// Rows to convert.
 pub(super) struct Conversion<'a> {
     pub from: &'a [f32],
-    pub into: Converted,
+    pub into: &'a Converted,
 }
 
 impl Form {
@@ -135,6 +137,21 @@ impl<'a> Operand<'a> {
         &bytemuck::cast_slice(self.values)[row * length..][..length]
     }
 
+    /// Some of the rows.
+    pub(super) fn part(&self, rows: Range<usize>) -> Operand<'a> {
+        let stride = self.stride() / 4;
+        let tails = match self.precision {
+            Precision::I8 => &self.tails[rows.clone()],
+            Precision::F32 | Precision::Bf16 => self.tails,
+        };
+        Operand {
+            values: &self.values[rows.start * stride..rows.end * stride],
+            tails,
+            rows: rows.len(),
+            ..*self
+        }
+    }
+
     /// f32 rows, end to end.
     pub(super) fn floats(&self) -> &'a [f32] {
         self.values
@@ -160,7 +177,10 @@ impl Converted {
     /// The row is within the batch, and the caller's own.
     pub(super) unsafe fn row(&self, row: usize) -> *mut u8 {
         // SAFETY: `out` was checked to hold all rows.
-        unsafe { self.out.at(0).cast::<u8>().add(row * self.form.stride()) }
+        unsafe {
+            let rows = self.out.at(0).cast::<u8>();
+            rows.add((self.first + row) * self.form.stride())
+        }
     }
 
     /// The tail of an i8 row.
@@ -171,7 +191,7 @@ impl Converted {
         // SAFETY: `out` was checked to hold the tails after all rows, and is aligned as they are.
         unsafe {
             let tails = self.out.at(self.rows * self.form.stride() / 4);
-            tails.cast::<Tail>().add(row)
+            tails.cast::<Tail>().add(self.first + row)
         }
     }
 }
@@ -237,17 +257,21 @@ impl Kernels {
         let count = rows.len() / width;
         assert_eq!(rows.len(), count * width, "rows are not whole");
         if self.precision != Precision::F32 {
-            let conversion = Conversion {
-                from: rows,
-                into: self.converted(space, count, width),
-            };
-            over_rows(team, count, |rows: Range<usize>| {
-                // SAFETY: the space was checked, this machine has the class's
-                // instructions (`Kernels::of`), and no row is given out twice.
-                unsafe { (self.convert)(&conversion, rows) };
-            });
+            self.convert_into(team, rows, &self.converted(space, count, width));
         }
         self.operand(rows, space, count, width)
+    }
+
+    /// Converts whole rows to where `into` says.
+    pub(super) fn convert_into(&self, team: &dyn ForkJoin, from: &[f32], into: &Converted) {
+        let count = from.len() / into.form.width;
+        assert!(into.first + count <= into.rows, "more rows than there are");
+        let conversion = Conversion { from, into };
+        over_rows(team, count, |rows: Range<usize>| {
+            // SAFETY: the space was checked, this machine has the class's instructions
+            // (`Kernels::of`), and no row is given out twice.
+            unsafe { (self.convert)(&conversion, rows) };
+        });
     }
 
     /// Where the operand of so many rows goes.
@@ -261,6 +285,7 @@ impl Kernels {
         Converted {
             form: self.form(width),
             rows,
+            first: 0,
             out: Shared(space.as_mut_ptr()),
         }
     }

@@ -13,7 +13,7 @@
 //! 1, 3, 5 … as well, each product exact and each addition rounded to nearest even in f32; then
 //! `sum += even + odd`. That is what the instruction TDPBF16PS does (Intel, Software Developer's
 //! Manual, volume 2), which a test holds against this text. A class without it computes the
-//! same bits. GELU is the exact form's to 4e-5 there, a fiftieth of what the rounding takes.
+//! same bits. GELU is the exact form's to 4e-5 there and in i8, a fiftieth of what the rounding takes.
 //!
 //! Attention's two products are such sums as well. Queries, keys and values are rounded as they leave
 //! their dense layer, bias included. A score is the sum over a head's columns, and stays f32; of a

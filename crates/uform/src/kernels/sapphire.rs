@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::amx::{AmxBf16, AmxI8};
+use super::amx::{self, AmxBf16};
 use super::attention::{Attention, Piece};
 use super::linear::Linear;
 use super::operand::Conversion;
@@ -38,7 +38,7 @@ pub(super) static I8: Kernels = Kernels {
 #[target_feature(enable = "avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn linear_bf16(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { vector::tiles::piece::<Lanes, AmxBf16>(layer, tiles, panels) }
+    unsafe { amx::piece::<Lanes, amx::Bf16>(layer, tiles, panels) }
 }
 
 /// # Safety
@@ -46,7 +46,7 @@ unsafe fn linear_bf16(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usi
 #[target_feature(enable = "avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn linear_i8(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { vector::tiles::piece::<Lanes, AmxI8>(layer, tiles, panels) }
+    unsafe { amx::piece::<Lanes, amx::I8>(layer, tiles, panels) }
 }
 
 /// # Safety

@@ -103,8 +103,7 @@ impl Bert {
         let longest = batch.lengths.iter().copied().max().unwrap_or(0);
         // `wide` serves attention (Q, K, V and the context) and then the intermediate layer.
         let onward = kernels.onward_size(tokens, inner);
-        let [states, attended, wide, operand, scratch, spare] = arena.carve([
-            tokens * hidden,
+        let [states, wide, operand, scratch, spare] = arena.carve([
             tokens * hidden,
             (onward + kernels.operand_size(tokens, inner))
                 .max(attended_size(kernels, tokens, hidden)),
@@ -123,9 +122,9 @@ impl Bert {
         step.embed(batch, states);
         for layer in &self.layers {
             check()?;
-            step.attend(layer, states, attended);
+            step.attend(layer, states);
             pause().await;
-            step.transform(layer, attended, states);
+            step.transform(layer, states);
             pause().await;
         }
         Ok((states, spare))
@@ -184,8 +183,8 @@ impl Step<'_> {
         );
     }
 
-    /// Self-attention and its residual: `attended = norm(states + output(attention(states)))`.
-    fn attend(&mut self, layer: &Layer, states: &[f32], attended: &mut [f32]) {
+    /// Self-attention and its residual: `states = norm(states + output(attention(states)))`.
+    fn attend(&mut self, layer: &Layer, states: &mut [f32]) {
         let BertConfig {
             hidden_size: hidden,
             heads,
@@ -218,7 +217,6 @@ impl Step<'_> {
                 self.team,
                 input,
                 Activation::Identity,
-                None,
                 query_key_value,
             );
             kernels.attention(
@@ -231,19 +229,14 @@ impl Step<'_> {
             );
             kernels.convert(self.team, context, hidden, self.operand)
         };
-        layer.attention_output.apply(
-            kernels,
-            self.team,
-            context,
-            Activation::Identity,
-            Some(states),
-            attended,
-        );
-        self.norm(&layer.attention_norm, attended);
+        layer
+            .attention_output
+            .add_to(kernels, self.team, context, states);
+        self.norm(&layer.attention_norm, states);
     }
 
-    /// The feed-forward half and its residual: `states = norm(attended + output(act(intermediate(attended))))`.
-    fn transform(&mut self, layer: &Layer, attended: &[f32], states: &mut [f32]) {
+    /// The feed-forward half and its residual: `states = norm(states + output(act(intermediate(states))))`.
+    fn transform(&mut self, layer: &Layer, states: &mut [f32]) {
         let BertConfig {
             hidden_size: hidden,
             intermediate_size: inner,
@@ -251,20 +244,13 @@ impl Step<'_> {
             ..
         } = self.bert.config;
         let kernels = self.bert.kernels;
-        let tokens = attended.len() / hidden;
+        let tokens = states.len() / hidden;
         let (out, space) = self.wide.split_at_mut(kernels.onward_size(tokens, inner));
-        let input = kernels.operand(attended, self.operand, tokens, hidden);
+        let input = kernels.operand(states, self.operand, tokens, hidden);
         let input = layer
             .intermediate
             .apply_onward(kernels, self.team, input, activation, out, space);
-        layer.output.apply(
-            kernels,
-            self.team,
-            input,
-            Activation::Identity,
-            Some(attended),
-            states,
-        );
+        layer.output.add_to(kernels, self.team, input, states);
         self.norm(&layer.output_norm, states);
     }
 

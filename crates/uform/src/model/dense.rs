@@ -86,20 +86,29 @@ impl Dense {
         self.weight.bytes() + vectors
     }
 
-    /// `out = activation(rows·Wᵀ + b) + residual`; `rows` are `[rows][inputs]`, the
-    /// others `[rows][outputs]`.
+    /// `out = activation(rows·Wᵀ + b)`; `rows` are `[rows][inputs]`, `out` is `[rows][outputs]`.
     pub(super) fn apply(
         &self,
         kernels: &Kernels,
         team: &dyn ForkJoin,
         rows: Operand<'_>,
         activation: Activation,
-        residual: Option<&[f32]>,
+        out: &mut [f32],
+    ) {
+        kernels.linear(team, rows, &self.weight, self.epilogue(activation), out);
+    }
+
+    /// `out += rows·Wᵀ + b`, of the shapes of [`Dense::apply`].
+    pub(super) fn add_to(
+        &self,
+        kernels: &Kernels,
+        team: &dyn ForkJoin,
+        rows: Operand<'_>,
         out: &mut [f32],
     ) {
         let epilogue = Epilogue {
-            residual,
-            ..self.epilogue(activation)
+            residual: true,
+            ..self.epilogue(Activation::Identity)
         };
         kernels.linear(team, rows, &self.weight, epilogue, out);
     }
@@ -123,7 +132,7 @@ impl Dense {
             bias: self.bias.as_deref(),
             activation,
             factors: self.factors.as_deref(),
-            residual: None,
+            residual: false,
         }
     }
 }
@@ -214,7 +223,6 @@ impl Head {
     ) {
         let inputs = self.dense.weight.inputs();
         let rows = kernels.operand(vectors, &[], vectors.len() / inputs, inputs);
-        self.dense
-            .apply(kernels, team, rows, self.activation, None, out);
+        self.dense.apply(kernels, team, rows, self.activation, out);
     }
 }

@@ -111,13 +111,13 @@ unsafe fn finish(layer: &Linear<'_>, row: usize, column: usize, sums: &mut [f32]
             *sum *= factor;
         }
     }
-    if let Some(residual) = layer.epilogue.residual {
-        add(sums, &residual[at..][..columns]);
-    }
     match &layer.out {
         Out::Rows(out) => {
             // SAFETY: these elements of `out` are this task's.
             let out = unsafe { out.slice(at, columns) };
+            if layer.epilogue.residual {
+                add(sums, out);
+            }
             out.copy_from_slice(&sums[..columns]);
         }
         Out::Operand(operand) => {
@@ -143,7 +143,7 @@ fn add(values: &mut [f32], more: &[f32]) {
 fn activate(activation: Activation, precision: Precision, values: &mut [f32]) {
     match activation {
         Activation::Identity => {}
-        Activation::Gelu if precision == Precision::Bf16 => apply(values, |x| {
+        Activation::Gelu if precision != Precision::F32 => apply(values, |x| {
             gelu(x, GELU_BF16_LIMIT, GELU_BF16_SCALE, &GELU_BF16)
         }),
         Activation::Gelu => apply(values, |x| gelu(x, GELU_LIMIT, GELU_SCALE, &GELU)),
@@ -238,7 +238,7 @@ unsafe fn convert(conversion: &Conversion<'_>, rows: Range<usize>) {
     for row in rows {
         let values = &conversion.from[row * width..][..width];
         // SAFETY: handed on to the caller.
-        unsafe { convert_row(values, &conversion.into, row) };
+        unsafe { convert_row(values, conversion.into, row) };
     }
 }
 

@@ -20,7 +20,7 @@ pub(in crate::kernels) unsafe fn convert<V: Simd>(conversion: &Conversion<'_>, r
         unsafe {
             convert_row::<V>(
                 conversion.from.as_ptr().add(row * width),
-                &conversion.into,
+                conversion.into,
                 row,
             )
         };

@@ -1,6 +1,7 @@
 //! Dense layers on vectors. A tile runs over all inputs in one go ([`Product`]), is left in
 //! the nearest cache, and is finished there: bias, activation, residual.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::curves::{Curve, Gelu, GeluBf16, GeluTanh, Identity, Relu, Silu, Tanh};
@@ -98,18 +99,46 @@ pub(super) unsafe fn finish<V: Simd, S: Sums>(
         columns,
     };
     // SAFETY: handed on to the caller.
+    unsafe { with_curve(layer, Finish::<V, S>(place, PhantomData)) }
+}
+
+/// What is compiled for each curve.
+pub(in crate::kernels) trait WithCurve {
+    /// # Safety
+    /// As the implementer says.
+    unsafe fn run<C: Curve>(self);
+}
+
+/// Runs `what` for the layer's curve.
+///
+/// # Safety
+/// As for `what`.
+#[inline(always)]
+pub(in crate::kernels) unsafe fn with_curve(layer: &Linear<'_>, what: impl WithCurve) {
+    // SAFETY: handed on to the caller.
     unsafe {
         match layer.epilogue.activation {
-            Activation::Identity => place.finish::<V, S, Identity>(),
-            Activation::Gelu if layer.weight.precision() == Precision::Bf16 => {
-                place.finish::<V, S, GeluBf16>();
+            Activation::Identity => what.run::<Identity>(),
+            Activation::Gelu if layer.weight.precision() != Precision::F32 => {
+                what.run::<GeluBf16>();
             }
-            Activation::Gelu => place.finish::<V, S, Gelu>(),
-            Activation::GeluTanh => place.finish::<V, S, GeluTanh>(),
-            Activation::Relu => place.finish::<V, S, Relu>(),
-            Activation::Tanh => place.finish::<V, S, Tanh>(),
-            Activation::Silu => place.finish::<V, S, Silu>(),
+            Activation::Gelu => what.run::<Gelu>(),
+            Activation::GeluTanh => what.run::<GeluTanh>(),
+            Activation::Relu => what.run::<Relu>(),
+            Activation::Tanh => what.run::<Tanh>(),
+            Activation::Silu => what.run::<Silu>(),
         }
+    }
+}
+
+/// [`Place::finish`] of a place.
+struct Finish<'a, V, S>(Place<'a>, PhantomData<(V, S)>);
+
+impl<V: Simd, S: Sums> WithCurve for Finish<'_, V, S> {
+    #[inline(always)]
+    unsafe fn run<C: Curve>(self) {
+        // SAFETY: handed on to the caller.
+        unsafe { self.0.finish::<V, S, C>() }
     }
 }
 
@@ -154,7 +183,7 @@ impl Place<'_> {
                 V::LANES.min(end - column)
             };
             // SAFETY: `count` elements from `column` on are within the bias, and from each row's
-            // on within `out` and the residual, which has its shape. An operand's row is padded
+            // on within `out`. An operand's row is padded
             // to whole vectors.
             unsafe {
                 let at = self.rows.start * outputs + column;
@@ -201,7 +230,7 @@ impl Place<'_> {
     ) -> V {
         let within = (row - self.rows.start) * self.stride + (column - self.columns.start);
         // SAFETY: `count` elements from `column` on are within the bias and the factors, and from the row's on
-        // within the residual, which has `out`'s shape.
+        // within `out`.
         unsafe {
             let mut value: V = S::load(self.layer, self.tile.add(within), row, column);
             if let Some(bias) = self.layer.epilogue.bias {
@@ -211,9 +240,9 @@ impl Place<'_> {
             if let Some(factors) = self.layer.epilogue.factors {
                 value = value.mul(load_up_to(factors.as_ptr().add(column), count));
             }
-            if let Some(residual) = self.layer.epilogue.residual {
+            if let (true, Out::Rows(out)) = (self.layer.epilogue.residual, &self.layer.out) {
                 let at = row * self.layer.weight.outputs() + column;
-                value = value.add(load_up_to(residual.as_ptr().add(at), count));
+                value = value.add(load_up_to(out.at(at), count));
             }
             value
         }

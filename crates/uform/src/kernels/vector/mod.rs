@@ -10,7 +10,7 @@
 pub(super) mod attention;
 pub(super) mod attention_bf16;
 pub(super) mod convert;
-mod curves;
+pub(super) mod curves;
 pub(super) mod linear;
 pub(super) mod rows;
 pub(super) mod tile;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::Simd;
 use super::linear::{Plain, Sums, finish};
 use crate::kernels::linear::Linear;
-use crate::kernels::operand::STEP_BYTES;
+use crate::kernels::operand::{STEP_BYTES, Tail};
 use crate::kernels::packed::TILES_COLUMNS;
 
 /// The most rows multiplied at a time: two matrix tiles.
@@ -64,11 +64,11 @@ pub(in crate::kernels) trait Tiles {
 
 /// The sums of some rows by one panel.
 #[repr(C, align(64))]
-struct Block([f32; TILES_ROWS * TILES_COLUMNS]);
+pub(in crate::kernels) struct Block(pub [f32; TILES_ROWS * TILES_COLUMNS]);
 
 /// Bytes of panels that pass by all rows before the next ones come: these, the next and the rows
 /// stay in a core's own cache. Measured with MiniLM: four times as many are a tenth slower.
-const PASSING_BYTES: usize = 1 << 17;
+pub(in crate::kernels) const PASSING_BYTES: usize = 1 << 17;
 
 /// The given tiles of rows, [`TILES_ROWS`] each, of the given panels.
 ///
@@ -144,21 +144,41 @@ struct Scaled;
 impl Sums for Scaled {
     #[inline(always)]
     unsafe fn load<V: Simd>(layer: &Linear<'_>, from: *const f32, row: usize, column: usize) -> V {
-        // SAFETY: handed on to the caller; there is a tail for each row, a scale for each column
-        // of every panel, and a group for each input of a row.
+        // SAFETY: handed on to the caller; there is a tail for each row, and a scale for each column
+        // of every panel.
         unsafe {
             let tail = layer.rows.tails().get_unchecked(row);
             let scales = V::load(layer.weight.scales().as_ptr().add(column));
             let mut sum = V::load(from);
-            for apart in tail.apart() {
-                let input = apart.input as usize;
-                let group = layer.weight.groups_from(column / TILES_COLUMNS, input);
-                let words = V::load(group.add(column_words(column % TILES_COLUMNS)).cast());
-                sum = sum.add_byte_product(apart.number, words, input % GROUP_BYTES);
+            if tail.count > 0 {
+                sum = with_apart(layer, tail, sum, column);
             }
             sum.integers_to_floats()
                 .mul(V::splat(tail.scale).mul(scales))
         }
+    }
+}
+
+/// Integer sums of a vector of columns, and what a row keeps apart.
+///
+/// # Safety
+/// The CPU has the class's instructions, and the column is within the layer, its padding included.
+#[inline(always)]
+pub(in crate::kernels) unsafe fn with_apart<V: Simd>(
+    layer: &Linear<'_>,
+    tail: &Tail,
+    mut sum: V,
+    column: usize,
+) -> V {
+    // SAFETY: there is a group for each input of a row in each panel.
+    unsafe {
+        for apart in tail.apart() {
+            let input = apart.input as usize;
+            let group = layer.weight.groups_from(column / TILES_COLUMNS, input);
+            let words = V::load(group.add(column_words(column % TILES_COLUMNS)).cast());
+            sum = sum.add_byte_product(apart.number, words, input % GROUP_BYTES);
+        }
+        sum
     }
 }
 

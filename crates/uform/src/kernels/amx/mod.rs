@@ -8,8 +8,14 @@
 //!
 //! Two rows of two tiles of sums are kept, fed by two tiles of each side; up to 16 rows, it is one
 //! row of two. A tile has as many rows as the batch: the unit takes a cycle for each.
+//! Here is who multiplies one block by itself, for attention and a few rows; dense layers (`linear`)
+//! let the blocks overlap.
+
+mod linear;
 
 use std::arch::asm;
+
+pub(super) use linear::{Bf16, I8, piece};
 
 use super::operand::STEP_BYTES;
 use super::packed::TILES_COLUMNS;

@@ -1,15 +1,19 @@
 //! `cargo bench --bench kernels`: what each class of kernels does on one thread.
 //!
 //! Every figure is the best of many short bursts, since a shared machine's
-//! neighbours only ever make it slower.
+//! neighbours only ever make it slower. Behind each rate of a dense layer is what it is of the
+//! peak: of what the same core multiplied, in the same run, on registers alone.
+
+#[cfg(target_arch = "x86_64")]
+mod peaks;
 
 use std::time::{Duration, Instant};
 
 use uform::kernels::{Activation, Epilogue, Kernels, Norm, Precision, Solo};
 
-const ROWS: [usize; 8] = [1, 8, 16, 32, 64, 128, 512, 4096];
-/// MiniLM's layers, and one that lies in the nearest cache: at 32 rows, the peak to compare with.
-const LAYERS: [(usize, usize); 5] = [(256, 32), (384, 1152), (384, 384), (384, 1536), (1536, 384)];
+const ROWS: [usize; 5] = [8, 32, 128, 512, 4096];
+/// MiniLM's layers.
+const LAYERS: [(usize, usize); 3] = [(384, 384), (384, 1536), (1536, 384)];
 const TOKENS: [usize; 5] = [8, 16, 64, 256, 512];
 
 /// Names of classes or precisions on the command line choose among the tables.
@@ -23,19 +27,25 @@ fn main() {
         if !asked.iter().all(|word| word == class || word == precision) {
             continue;
         }
-        println!("\n{class} in {precision}, one thread");
+        #[cfg(target_arch = "x86_64")]
+        let peak = peaks::peak(kernels);
+        #[cfg(not(target_arch = "x86_64"))]
+        let peak = None;
+        print!("\n{class} in {precision}, one thread");
+        match peak {
+            Some(peak) => println!("; on registers {peak:.0} GFLOP/s"),
+            None => println!(),
+        }
         print!("{:<28}", "linear, GFLOP/s; rows:");
-        ROWS.iter().for_each(|rows| print!("{rows:>8}"));
+        ROWS.iter().for_each(|rows| print!("{rows:>14}"));
         println!();
         for (inputs, outputs) in LAYERS {
-            linear(kernels, inputs, outputs, Activation::Identity, false);
+            linear(kernels, peak, (inputs, outputs), Activation::Identity);
         }
-        linear(kernels, 384, 1536, Activation::Gelu, false);
-        if precision != "f32" {
-            linear(kernels, 384, 1536, Activation::Gelu, true);
-        }
+        linear(kernels, peak, (384, 1536), Activation::Gelu);
         elementwise(kernels);
-        if kernels.precision() == Precision::F32 {
+        // That of i8 is f32's.
+        if kernels.precision() != Precision::I8 {
             print!("{:<28}", "attention, GFLOP/s; tokens:");
             TOKENS.iter().for_each(|tokens| print!("{tokens:>8}"));
             println!();
@@ -46,8 +56,14 @@ fn main() {
     }
 }
 
-/// A dense layer of some rows, left as f32 or made the next layer's operand.
-fn linear(kernels: &Kernels, inputs: usize, outputs: usize, activation: Activation, onward: bool) {
+/// A dense layer of some rows: left as f32, or with an activation made the next layer's operand.
+fn linear(
+    kernels: &Kernels,
+    peak: Option<f64>,
+    (inputs, outputs): (usize, usize),
+    activation: Activation,
+) {
+    let onward = activation != Activation::Identity;
     let to = if onward { "onward" } else { "" };
     print!(
         "  {:<26}",
@@ -66,7 +82,7 @@ fn linear(kernels: &Kernels, inputs: usize, outputs: usize, activation: Activati
             bias: Some(&bias),
             activation,
             factors: None,
-            residual: None,
+            residual: false,
         };
         let seconds = best(|| {
             if onward {
@@ -76,10 +92,11 @@ fn linear(kernels: &Kernels, inputs: usize, outputs: usize, activation: Activati
                 kernels.linear(&Solo, rows, &packed, epilogue, out.floats());
             }
         });
-        print!(
-            "{:>8.1}",
-            (2 * count * inputs * outputs) as f64 / seconds / 1e9
-        );
+        let rate = (2 * count * inputs * outputs) as f64 / seconds / 1e9;
+        match peak {
+            Some(peak) => print!("{rate:>8.1} {:>3.0} %", 100.0 * rate / peak),
+            None => print!("{rate:>14.1}"),
+        }
     }
     println!();
 }
@@ -105,12 +122,22 @@ fn attention(kernels: &Kernels, head_size: usize) {
     let hidden = heads * head_size;
     print!("  {:<26}", format!("{heads} heads of {head_size}"));
     for length in TOKENS {
-        let qkv = numbers(texts * length * 3 * hidden);
-        let mut out = vec![0.0; texts * length * hidden];
+        let tokens = texts * length;
+        let qkv = numbers(tokens * 3 * hidden);
+        let mut space = lines(kernels.operand_size(tokens, 3 * hidden));
+        let mut next = lines(kernels.operand_size(tokens, hidden));
+        let mut out = vec![0.0; tokens * hidden];
         let mut scratch = vec![0.0; kernels.attention_scratch(1, length, head_size)];
         let lengths = [length; 2];
-        let seconds =
-            best(|| kernels.attention(&Solo, &qkv, &lengths, heads, &mut scratch, &mut out));
+        let operand = kernels.convert(&Solo, &qkv, 3 * hidden, space.floats());
+        let seconds = best(|| {
+            if kernels.precision() == Precision::Bf16 {
+                let next = next.floats();
+                kernels.attention_onward(&Solo, operand, &lengths, heads, &mut scratch, next);
+            } else {
+                kernels.attention(&Solo, &qkv, &lengths, heads, &mut scratch, &mut out);
+            }
+        });
         let work = texts * heads * 4 * length * length * head_size;
         print!("{:>8.1}", work as f64 / seconds / 1e9);
     }
