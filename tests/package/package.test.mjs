@@ -51,11 +51,17 @@ describe("the tarballs", () => {
     assert.deepEqual(platform.toSorted(), ["LICENSE", "package.json", "uform.node"]);
     const strays = main.filter(
       (path) =>
-        !/^(dist\/[\w/-]+\.m?js|dist\/[\w/-]+\.d\.m?ts|LICENSE|README\.md|package\.json)$/.test(
+        !/^(dist\/[\w/-]+(\.m?js|\.d\.m?ts)|dist\/web\/(wasm[\w-]+\.wasm|package\.json)|LICENSE|README\.md|package\.json)$/.test(
           path,
         ),
     );
     assert.deepEqual(strays, []);
+    const modules = main.filter((path) => path.endsWith(".wasm"));
+    assert.deepEqual(modules.toSorted(), [
+      "dist/web/wasm32-relaxed.wasm",
+      "dist/web/wasm32.wasm",
+      "dist/web/wasm64.wasm",
+    ]);
   });
 
   test("have no install scripts", () => {
@@ -73,7 +79,11 @@ describe("the tarballs", () => {
   });
 
   test("satisfy attw", () => {
-    run(tool("attw"), [tarballs[0], "--no-definitely-typed"], folder);
+    const attw = (...args) =>
+      run(tool("attw"), [tarballs[0], "--no-definitely-typed", ...args], folder);
+    attw("--entrypoints", ".");
+    // What is WebAssembly's is for engines that have ES modules.
+    attw("--entrypoints", "web", "--profile", "esm-only");
   });
 });
 
@@ -97,7 +107,7 @@ describe("the addon", () => {
 });
 
 describe("installed in an empty folder", () => {
-  for (const program of ["esm.mjs", "cjs.cjs", "worker.mjs", "both.mjs"]) {
+  for (const program of ["esm.mjs", "cjs.cjs", "worker.mjs", "both.mjs", "web.mjs"]) {
     test(`${program} embeds and compares`, () => {
       assert.equal(run(process.execPath, [program, model], app).trim(), "close");
     });
@@ -119,6 +129,20 @@ describe("installed in an empty folder", () => {
       run(tool("esbuild"), [program, ...how, `--outfile=${bundle}`], app);
       assert.equal(run(process.execPath, [bundle, model], app).trim(), "close", bundle);
     }
+  });
+
+  test("esbuild's bundle for a browser has the WebAssembly build, and nothing of Node.js", () => {
+    const entry = `import { load, Executor } from "uform"; await load(); console.log(Executor.forRam().describe().module);`;
+    writeFileSync(join(app, "page.mjs"), entry);
+    const how = ["--bundle", "--minify", "--platform=browser", "--format=esm"];
+    run(tool("esbuild"), ["page.mjs", ...how, "--outfile=page/dist/page.js"], app);
+    const bundle = readFileSync(join(app, "page/dist/page.js"), "utf8");
+    assert.doesNotMatch(bundle, /createRequire|linux-x64-gnu/);
+    // esbuild leaves the file to be copied to where the bundle looks for it.
+    const [, path] = /new URL\("([^"]+wasm32\.wasm)",import\.meta\.url\)/.exec(bundle);
+    cpSync(join(app, "node_modules/uform/dist/web/wasm32.wasm"), join(app, "page/dist", path));
+    writeFileSync(join(app, "page/package.json"), `{ "type": "module" }`);
+    assert.equal(run(process.execPath, ["page/dist/page.js"], app).trim(), "wasm32");
   });
 
   test("npx uform runs the command line", () => {

@@ -25,7 +25,7 @@ import type {
   WasmModule,
 } from "./backend.js";
 import type { Provider } from "./chosen.js";
-import { instantiate } from "./module.js";
+import { instantiate } from "../modules.js";
 import { joinTexts } from "./texts.js";
 import { Turns } from "./turns.js";
 

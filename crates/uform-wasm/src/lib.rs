@@ -15,6 +15,8 @@
 //! The three modules of the package are this crate, compiled for three sets of features:
 //! `cargo xtask wasm` says which.
 
+#![cfg(target_family = "wasm")]
+
 mod call;
 mod errors;
 mod executor;
@@ -27,7 +29,6 @@ mod outcome;
 mod random;
 
 /// Which module this is: what `ts/backend/wasm.ts` reads before it instantiates one.
-#[cfg(target_family = "wasm")]
 #[unsafe(link_section = "uform")]
 #[used]
 static MODULE: [u8; NAME.len()] = *NAME;

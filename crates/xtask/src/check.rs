@@ -1,7 +1,7 @@
 //! What can be told without running anything.
 
 use crate::command::{cargo, in_checkout, npm_program, run, works};
-use crate::{Result, hwloc};
+use crate::{Result, hwloc, wasm};
 
 /// Formatting and the compilers' opinion, of both languages.
 pub fn lint() -> Result {
@@ -20,25 +20,29 @@ pub fn lint() -> Result {
         "--deny",
         "warnings",
     ]))?;
-    run(npm_program("tsc").args(["--project", "tsconfig.json", "--noEmit"]))?;
+    for project in ["tsconfig.json", "tsconfig.web.json"] {
+        run(npm_program("tsc").args(["--project", project, "--noEmit"]))?;
+    }
     // Fixtures and the bench's figures are written by programs.
     run(npm_program("prettier").args(["--check", ".", "!**/fixtures/**", "!docs/bench.json"]))
 }
 
-/// The engine without an operating system under it.
+/// The engine without an operating system under it, and the module over it.
 pub fn wasm() -> Result {
-    const TARGET: &str = "wasm32-unknown-unknown";
-    // Without rustup the toolchain may still have the target: cargo tells.
-    if works(in_checkout("rustup").arg("--version")) {
-        run(in_checkout("rustup").args(["target", "add", TARGET]))?;
-    }
+    rust_component("clippy", "clippy")?;
+    wasm::target("wasm32-unknown-unknown")?;
     run(cargo().args([
-        "check",
+        "clippy",
         "--package",
         "uform",
+        "--package",
+        "uform-wasm",
         "--no-default-features",
         "--target",
-        TARGET,
+        "wasm32-unknown-unknown",
+        "--",
+        "--deny",
+        "warnings",
     ]))
 }
 

@@ -72,6 +72,7 @@ fn node_tests(depth: Depth) -> Result<Command> {
     }
     for folder in [
         "tests/node",
+        "tests/wasm",
         "tests/package",
         "tests/browser",
         "tests/bundlers",

@@ -5,17 +5,20 @@
 //! JavaScript half, as a library: its command line takes minutes to install.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use wasm_bindgen_cli_support::Bindgen;
 
 use crate::command::{cargo, in_checkout, run, works};
-use crate::{Result, root, target};
+use crate::{Result, root};
 
 /// One module.
 struct Module {
-    /// What the file is called, and what `ts/backend/module.ts` calls it.
+    /// What the file is called, and what `ts/modules.ts` calls it.
     name: &'static str,
     target: &'static str,
     features: &'static str,
@@ -42,6 +45,9 @@ const MODULES: [Module; 3] = [
 /// A target without a standard library of its own: it is compiled along.
 const WASM64: &str = "wasm64-unknown-unknown";
 
+/// The most bytes of a module and its JavaScript half, gzipped.
+const MOST_PACKED: usize = 600_000;
+
 /// All modules.
 pub fn make() -> Result {
     let folder = root().join("dist/web");
@@ -54,7 +60,7 @@ pub fn make() -> Result {
 
 impl Module {
     fn compile(&self) -> Result<PathBuf> {
-        let folder = target()?.join("wasm");
+        let folder = crate::target()?.join("wasm");
         let mut command = cargo();
         command
             .args(["build", "--package", "uform-wasm", "--profile", "wasm"])
@@ -64,9 +70,8 @@ impl Module {
             .env("RUSTFLAGS", self.flags());
         if self.target == WASM64 {
             with_standard_library(&mut command)?;
-        } else if works(in_checkout("rustup").arg("--version")) {
-            // Without rustup the toolchain may still have the target: cargo tells.
-            run(in_checkout("rustup").args(["target", "add", self.target]))?;
+        } else {
+            self::target(self.target)?;
         }
         run(&mut command)?;
         Ok(folder.join(self.target).join("wasm/uform_wasm.wasm"))
@@ -99,8 +104,40 @@ impl Module {
         bound.map_err(|error| format!("wasm-bindgen: {error:#}"))?;
         let written = glue.join(format!("{}_bg.wasm", self.name));
         let module = folder.join(format!("{}.wasm", self.name));
-        fs::rename(&written, &module).map_err(|error| cannot("move", &written, error))
+        fs::rename(&written, &module).map_err(|error| cannot("move", &written, error))?;
+        self.tell_size(&module, &glue.join(format!("{}.js", self.name)))
     }
+
+    /// What a page downloads, beside the package's own JavaScript.
+    fn tell_size(&self, module: &Path, glue: &Path) -> Result {
+        let (mut raw, mut packed) = (0, 0);
+        for file in [module, glue] {
+            let bytes = fs::read(file).map_err(|error| cannot("read", file, error))?;
+            raw += bytes.len();
+            packed += gzipped(&bytes).map_err(|error| cannot("compress", file, error))?;
+        }
+        eprintln!(
+            "{}: {} KB, {} KB gzipped",
+            self.name,
+            raw.div_ceil(1000),
+            packed.div_ceil(1000)
+        );
+        if packed > MOST_PACKED {
+            return Err(format!(
+                "{} has {packed} bytes gzipped, more than the {MOST_PACKED} a page should download",
+                self.name
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Sees to it that the toolchain has a target. Without rustup it may have: cargo tells.
+pub fn target(name: &str) -> Result {
+    if works(in_checkout("rustup").arg("--version")) {
+        run(in_checkout("rustup").args(["target", "add", name]))?;
+    }
+    Ok(())
 }
 
 /// Lets cargo compile the standard library from its source, which stable compilers do when told
@@ -111,6 +148,13 @@ fn with_standard_library(command: &mut Command) -> Result {
         .args(["-Z", "build-std=std,panic_abort"])
         .env("RUSTC_BOOTSTRAP", "1");
     Ok(())
+}
+
+/// How many bytes are left of these by gzip, as servers use it.
+fn gzipped(bytes: &[u8]) -> std::io::Result<usize> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::new(9));
+    encoder.write_all(bytes)?;
+    Ok(encoder.finish()?.len())
 }
 
 fn cannot(what: &str, path: &Path, error: std::io::Error) -> String {

