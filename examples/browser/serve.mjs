@@ -78,6 +78,13 @@ function fileOf(folders, address) {
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href) {
-  const { address } = await serve(folders, Number(process.env.PORT ?? 8080));
-  console.log(`Semantic search in your browser: ${address}`);
+  const { PORT = "8080" } = process.env;
+  try {
+    const { address } = await serve(folders, Number(PORT));
+    console.log(`Semantic search in your browser: ${address}`);
+  } catch (error) {
+    if (error.code !== "EADDRINUSE") throw error;
+    console.error(`Port ${PORT} is taken: set the environment variable PORT to another one.`);
+    process.exitCode = 1;
+  }
 }

@@ -15,7 +15,8 @@ const verbs = {
     const start = performance.now();
     await load({ wasm: wasm && new URL(`/uform/dist/web/${wasm}.wasm`, location.origin) });
     executor ??= Executor.forRam();
-    const opened = await Model.open(new URL(address), { executor, precision, cache: true, ...how });
+    const cache = "caches" in globalThis; // only localhost and https have it
+    const opened = await Model.open(new URL(address), { executor, precision, cache, ...how });
     model?.free();
     model = opened;
     index = undefined;

@@ -1,11 +1,16 @@
 // The demo's server gives out what lies in its folders, as what it is, and nothing else.
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { text } from "node:stream/consumers";
 import { after, before, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { serve } from "../../examples/browser/serve.mjs";
 
 describe("the demo's server", () => {
@@ -81,8 +86,21 @@ describe("the demo's server", () => {
     assert.deepEqual([status, body], [200, ""]);
   });
 
-  test("says when the port is taken", async () => {
+  test("is a program that says where it is, or that the port is taken", async () => {
+    const program = new URL("../../examples/browser/serve.mjs", import.meta.url);
+    const start = (port) =>
+      spawn(process.execPath, [fileURLToPath(program)], { env: { PORT: port } });
     const { port } = new URL(address);
-    await assert.rejects(serve({}, Number(port)), { code: "EADDRINUSE" });
+    const refused = start(port);
+    const [message, [code]] = await Promise.all([text(refused.stderr), once(refused, "exit")]);
+    assert.match(message, new RegExp(`^Port ${port} is taken: .*\\n$`));
+    assert.equal(code, 1);
+
+    const running = start("0");
+    const [line] = await once(createInterface({ input: running.stdout }), "line");
+    const response = await fetch(/http:\S+/.exec(line)[0]);
+    assert.match(await response.text(), /<title>Search text by what it means/);
+    running.kill();
+    await once(running, "exit");
   });
 });

