@@ -16,7 +16,7 @@
 //! | [`executor`] | who runs, and who is next |
 //! | [`model`] | files to weights, texts to vectors |
 //!
-//! Threads, memory maps and files sit behind the `native` feature; everything
+//! Threads and files sit behind the `native` feature; everything
 //! else also compiles for WebAssembly.
 
 pub mod error;

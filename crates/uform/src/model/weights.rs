@@ -2,13 +2,12 @@
 //!
 //! They come from one safetensors file or several, as f32, f16 or bf16, under
 //! whatever prefix the model was saved with, and leave as finite f32. Where the
-//! file has f32, they are borrowed from it.
+//! file has f32, they are its bytes as they were read.
 
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
-    mem,
-    ops::{Deref, Range},
+    ops::Deref,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -20,8 +19,9 @@ use safetensors::Dtype;
 use twox_hash::XxHash3_128;
 
 use super::{
+    blob::{Blob, Piece},
     document::parse_json,
-    files::{Bytes, LARGEST_SETTINGS, Source, fetch, join, stays_inside},
+    files::{LARGEST_SETTINGS, Source, fetch, join, open, stays_inside},
     fingerprint::Digest,
     nearest::nearest,
     tensors::{self, Entries, Tensor},
@@ -57,7 +57,7 @@ const _: () = assert!(
 /// All tensors of a model, or of one of its modules.
 pub struct Weights {
     place: String,
-    files: Vec<Bytes>,
+    files: Vec<Blob>,
     tensors: HashMap<String, Located>,
     prefix: String,
     read: AtomicU64,
@@ -66,10 +66,12 @@ pub struct Weights {
 }
 
 /// The values of one tensor: those in the file, or converted from them.
-pub struct Values<'a> {
-    values: Cow<'a, [f32]>,
-    file: &'a Bytes,
-    range: Range<usize>,
+pub struct Values<'a>(Held<'a>);
+
+enum Held<'a> {
+    /// The bytes of f32, which lie as such must.
+    Read(Piece<'a>),
+    Converted(Vec<f32>),
 }
 
 impl Values<'_> {
@@ -77,15 +79,17 @@ impl Values<'_> {
     ///
     /// # Errors
     /// `OutOfMemory` when the system refuses that memory.
-    pub fn into_vec(mut self) -> Result<Vec<f32>> {
-        match mem::take(&mut self.values) {
-            Cow::Owned(values) => Ok(values),
-            Cow::Borrowed(values) => {
-                let mut copy = with_room(values.len(), "a model's weights")?;
-                copy.extend_from_slice(values);
-                Ok(copy)
-            }
-        }
+    pub fn into_vec(self) -> Result<Vec<f32>> {
+        let piece = match self.0 {
+            Held::Converted(values) => return Ok(values),
+            Held::Read(piece) => piece,
+        };
+        piece.into_floats().or_else(|piece| {
+            let values = piece.floats().unwrap_or_default();
+            let mut copy = with_room(values.len(), "a model's weights")?;
+            copy.extend_from_slice(values);
+            Ok(copy)
+        })
     }
 }
 
@@ -93,13 +97,11 @@ impl Deref for Values<'_> {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        &self.values
-    }
-}
-
-impl Drop for Values<'_> {
-    fn drop(&mut self) {
-        self.file.release(self.range.clone());
+        match &self.0 {
+            Held::Converted(values) => values,
+            // Whoever made it looked whether they lie as they must.
+            Held::Read(piece) => piece.floats().unwrap_or_default(),
+        }
     }
 }
 
@@ -130,8 +132,8 @@ impl Weights {
             read: AtomicU64::new(0),
             digests: Mutex::default(),
         };
-        if let Some(bytes) = fetch(source, &single, u64::MAX)? {
-            weights.add(&source.locate(&single), bytes)?;
+        if let Some(file) = open(source, &single)? {
+            weights.add(&source.locate(&single), file)?;
         } else if let Some(bytes) = fetch(source, &index, LARGEST_SETTINGS)? {
             weights.place = source.locate(&index);
             weights.add_shards(source, folder, &bytes)?;
@@ -142,12 +144,12 @@ impl Weights {
         Ok(weights)
     }
 
-    /// The values of a tensor in row-major order, all of them finite. When they are
-    /// dropped, the memory behind their part of the file is let go.
+    /// The values of a tensor in row-major order, all of them finite.
     ///
     /// # Errors
     /// `CorruptModel` when it is missing (naming the nearest names), of another
-    /// shape, or has a value that is not finite; `Unsupported` for a kind other than f32, f16 and bf16.
+    /// shape, or has a value that is not finite; `Unsupported` for a kind other than f32, f16 and
+    /// bf16; and those of [`Blob::piece`].
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Values<'_>> {
         let Some(Located { file, tensor }) = self.find(name) else {
             return Err(self.missing(name));
@@ -159,22 +161,30 @@ impl Weights {
                 tensor.shape
             )));
         }
-        // `tensors::read` checked the range against the file.
-        let file = &self.files[*file];
-        let range = tensor.range.0..tensor.range.1;
-        let bytes = &file[range.clone()];
-        self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        let values = match tensor.dtype {
-            Dtype::F32 => cast::<f32>(bytes),
-            Dtype::F16 => Cow::Owned(cast::<f16>(bytes).to_f32_vec()),
-            Dtype::BF16 => Cow::Owned(cast::<bf16>(bytes).to_f32_vec()),
+        let all_finite = match tensor.dtype {
+            Dtype::F32 => all_finite,
+            Dtype::F16 => halves_finite::<{ f16::INFINITY.to_bits() }>,
+            Dtype::BF16 => halves_finite::<{ bf16::INFINITY.to_bits() }>,
             other => {
                 return Err(Error::unsupported(format!(
                     "{place}: tensor {full} holds {other} values; supported are F32, F16 and BF16"
                 )));
             }
         };
-        let (hash, finite) = inspect(bytes, &values);
+        let (mut hash, mut finite) = (XxHash3_128::new(), true);
+        // `tensors::read` checked the range against the file.
+        let range = tensor.range.0..tensor.range.1;
+        let bytes = self.files[*file].piece(range, |chunk| {
+            hash.write(chunk);
+            finite &= all_finite(chunk);
+        })?;
+        self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let values = Values(match tensor.dtype {
+            Dtype::F16 => Held::Converted(cast::<f16>(&bytes).to_f32_vec()),
+            Dtype::BF16 => Held::Converted(cast::<bf16>(&bytes).to_f32_vec()),
+            _ if bytes.floats().is_some() => Held::Read(bytes),
+            _ => Held::Converted(bytemuck::pod_collect_to_vec(&bytes)),
+        });
         if !finite && let Some(at) = values.iter().position(|value| !value.is_finite()) {
             let value = values[at];
             return Err(Error::corrupt(format!(
@@ -184,14 +194,10 @@ impl Weights {
         let digest = Digest {
             dtype: tensor.dtype,
             shape: tensor.shape.clone(),
-            hash,
+            hash: hash.finish_128(),
         };
         self.digests().insert(name.to_owned(), digest);
-        Ok(Values {
-            values,
-            file,
-            range,
-        })
+        Ok(values)
     }
 
     /// Whether there is a tensor of this name.
@@ -206,7 +212,7 @@ impl Weights {
 
     /// How many bytes the files have.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.len() as u64).sum()
+        self.files.iter().map(Blob::size).sum()
     }
 
     /// How many bytes of tensors were asked for so far.
@@ -234,9 +240,9 @@ impl Weights {
     }
 
     /// Adds the tensors of one file.
-    fn add(&mut self, place: &str, bytes: Bytes) -> Result<()> {
+    fn add(&mut self, place: &str, blob: Blob) -> Result<()> {
         let file = self.files.len();
-        for tensor in tensors::read(place, &bytes)? {
+        for tensor in tensors::read(place, &blob)? {
             let name = tensor.name.clone();
             if self
                 .tensors
@@ -249,7 +255,7 @@ impl Weights {
                 )));
             }
         }
-        self.files.push(bytes);
+        self.files.push(blob);
         Ok(())
     }
 
@@ -267,13 +273,13 @@ impl Weights {
         }
         for (shard, tensors) in shards {
             let name = join(folder, &shard);
-            let bytes = fetch(source, &name, u64::MAX)?.ok_or_else(|| {
+            let blob = open(source, &name)?.ok_or_else(|| {
                 Error::corrupt(format!(
                     "{place}: names the shard {shard}, which is not there; the download may be \
                      incomplete"
                 ))
             })?;
-            self.add(&source.locate(&name), bytes)?;
+            self.add(&source.locate(&name), blob)?;
             let file = self.files.len() - 1;
             for tensor in tensors {
                 if self
@@ -363,27 +369,19 @@ fn cast<T: bytemuck::Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
     }
 }
 
-/// Values that are looked at together: few enough to stay in a core's own cache.
-const INSPECTED: usize = 16 << 10;
-
-/// The hash of a tensor's bytes, and whether all of the values they became are finite: both in
-/// one pass, since a tensor is larger than the caches.
-fn inspect(bytes: &[u8], values: &[f32]) -> (u128, bool) {
-    let width = bytes.len() / values.len().max(1);
-    let (mut hash, mut finite) = (XxHash3_128::new(), true);
-    let values = values.chunks(INSPECTED);
-    for (bytes, values) in bytes.chunks(INSPECTED * width.max(1)).zip(values) {
-        hash.write(bytes);
-        finite &= all_finite(values);
-    }
-    (hash.finish_128(), finite)
-}
-
-/// Whether no value is infinite or not a number. Written to be vectorised: it
-/// runs over every weight, and then costs less than fetching it from memory.
-fn all_finite(values: &[f32]) -> bool {
-    let largest = values.iter().fold(0, |largest, value| {
-        (value.to_bits() & 0x7fff_ffff).max(largest)
+/// Whether no f32 of these is infinite or not a number. Written to be vectorised: it runs over
+/// every weight, and then costs less than fetching it from memory.
+fn all_finite(bytes: &[u8]) -> bool {
+    let largest = bytes.as_chunks().0.iter().fold(0, |largest, value| {
+        (u32::from_le_bytes(*value) & 0x7fff_ffff).max(largest)
     });
     largest < f32::INFINITY.to_bits()
+}
+
+/// The same of f16 or bf16, whose infinity has the bits `INFINITY`.
+fn halves_finite<const INFINITY: u16>(bytes: &[u8]) -> bool {
+    let largest = bytes.as_chunks().0.iter().fold(0, |largest, value| {
+        (u16::from_le_bytes(*value) & 0x7fff).max(largest)
+    });
+    largest < INFINITY
 }
