@@ -84,6 +84,10 @@ struct Plan {
         expect(dead_code, reason = "there is one memory")
     )]
     memory_domains: Vec<u32>,
+    /// How many threads read. Without an executor the tokenizer, which takes as long as the
+    /// weights, is read beside them.
+    #[cfg(feature = "native")]
+    threads: usize,
 }
 
 impl Plan {
@@ -100,6 +104,8 @@ impl Plan {
             class,
             kernels: Kernels::of(class, options.precision.unwrap_or(Precision::auto(class))),
             memory_domains: memory_domains.to_vec(),
+            #[cfg(feature = "native")]
+            threads: executor.loading_threads(),
         })
     }
 }
@@ -140,8 +146,8 @@ fn read(source: &dyn Source, plan: &Plan, hold: &Hold<'_>) -> Result<Model> {
         head_kernels: Kernels::of(plan.class, Precision::F32),
     };
     #[cfg(feature = "native")]
-    if !plan.memory_domains.is_empty() {
-        let near = Near::new(hold.team.lanes(), plan.memory_domains.clone());
+    if !plan.memory_domains.is_empty() || plan.threads > hold.team.lanes() {
+        let near = Near::new(plan.threads, plan.memory_domains.clone());
         let mut parts = reader.load(plan.class, &near, hold.control)?;
         parts.refused = near.into_refused();
         return Ok(Model::new(parts));
