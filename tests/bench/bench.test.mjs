@@ -10,6 +10,7 @@ import { Model } from "../../dist/index.mjs";
 import { chart, spread, ticksAround } from "./chart.mjs";
 import { here, model, peers } from "./places.mjs";
 import { Program } from "./program.mjs";
+import { readMilliseconds } from "./reading.mjs";
 import { tables } from "./report.mjs";
 import { median, percentile } from "./statistics.mjs";
 import { corpus, queries, shortTexts, textOfTokens } from "./texts.mjs";
@@ -58,7 +59,17 @@ test("a program answers calls one by one and to many callers, and gives its vect
   }
   assert.equal((await program.request({ calls })).vectors, undefined);
   assert.ok(program.peakMegabytes() > 10);
+  // 6 layers of 12 · 384² weights, in two bytes or four.
+  assert.ok([2, 4].includes((await program.weightBytes) / (6 * 12 * 384 ** 2)));
   await program.end();
+});
+
+test("memory is read by one thread or several", async () => {
+  for (const threads of [1, 3]) {
+    const milliseconds = await readMilliseconds(64 << 20, threads);
+    // Faster than any memory there is, or slower than any disk, would be something else.
+    assert.ok(milliseconds > 0.01 && milliseconds < 10_000, `${milliseconds} ms`);
+  }
 });
 
 test("a program that ends without an answer is an error with what it said", async () => {
@@ -102,13 +113,14 @@ const round = (factor) => ({
   cosine: 0.9,
   callers: [{ callers: 64, p50: 1, p99: 30 / factor, rate: 80 * factor }],
 });
+const ourRound = (factor) => ({ ...round(factor), reading: 0.5 });
 const run = {
   date: "2020-02-20",
   machine: { cpu: "a CPU", cores: 2, memory: 8 * 2 ** 30, system: "Linux 6" },
   versions: { node: "20.0.0" },
   settings: { model: "a model", threads: 2, rounds: 3, size: "full", texts: 10 },
   tools: [
-    { name: "uform auto", peer: "uform", threads: 2, rounds: [2, 4, 20].map(round) },
+    { name: "uform auto", peer: "uform", threads: 2, rounds: [2, 4, 20].map(ourRound) },
     { name: "some tool", peer: "some", threads: 2, rounds: [1, 1, 10].map(round) },
     { name: "broken", peer: "broken", threads: 2, failure: "it ended", rounds: [] },
   ],
@@ -126,10 +138,13 @@ test("tables show medians, and the median of each round's ratio", () => {
           .slice(2, -1)
           .map((cell) => cell.trim()),
       );
-  assert.deepEqual(cells("uform auto ")[0].slice(0, 3), ["1.00", "400", "200 (one)"]);
+  const [ours] = cells("uform auto ");
+  assert.deepEqual(ours.slice(0, 5), ["1.00", "0.50", "2.00", "400", "200 (one)"]);
   const [figures, ratios] = cells("some tool");
   assert.deepEqual(figures, [
     "4.00",
+    "–",
+    "–",
     "100",
     "50 (one)",
     "80",

@@ -3,6 +3,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { reference } from "./places.mjs";
 import { Program } from "./program.mjs";
+import { readMilliseconds } from "./reading.mjs";
 import { median, percentile } from "./statistics.mjs";
 import { corpus, queries, shortTexts, textOfTokens } from "./texts.mjs";
 
@@ -58,6 +59,7 @@ export async function measure(tool, plan, curves) {
       versions: await program.versions,
       cold,
       query: await queryMilliseconds(program, plan),
+      reading: await weightsMilliseconds(program, tool),
       short: await shortTextsPerSecond(program, plan),
       peakShort: program.peakMegabytes(),
       ways: await corpusTextsPerSecond(program, tool, plan),
@@ -96,6 +98,12 @@ async function queryMilliseconds(program, plan) {
   const calls = inCalls(texts, 1);
   await program.request({ calls: calls.slice(0, 20) }); // warms up
   return median((await program.request({ calls })).times);
+}
+
+/** To read the weights once, with as many threads; undefined where a program does not say how many there are. */
+async function weightsMilliseconds(program, { threads }) {
+  const bytes = await program.weightBytes;
+  return bytes === undefined ? undefined : readMilliseconds(bytes, threads);
 }
 
 async function shortTextsPerSecond(program, plan) {

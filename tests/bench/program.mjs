@@ -13,7 +13,7 @@ export class Program {
   #stderr = "";
   #closed;
 
-  /** Starts it; its first message is its versions, so `versions` resolves when its model is loaded. */
+  /** Starts it; its first message is its versions, so `versions` resolves when its model is loaded, and so does `weightBytes`. */
   constructor([command, ...args], env = {}) {
     this.#child = spawn(command, args, { env: { ...process.env, ...env } });
     this.#child.stderr.setEncoding("utf8").on("data", (text) => {
@@ -26,7 +26,11 @@ export class Program {
       this.#child.once("error", ({ message }) => resolve(message));
       this.#child.once("close", (code, signal) => resolve(`it ended with ${signal ?? code}`));
     });
-    this.versions = this.#message().then(({ versions }) => versions);
+    const first = this.#message();
+    this.versions = first.then(({ versions }) => versions);
+    this.weightBytes = first.then(({ weightBytes }) => weightBytes);
+    // A program that fails is told by `versions`, which everybody waits for.
+    this.weightBytes.catch(() => {});
   }
 
   /** Sends calls and gives `{ times, wall, vectors }`, in milliseconds. */

@@ -2,9 +2,11 @@
 
 import { median } from "./statistics.mjs";
 
-/** The columns: a title, where a round keeps the figure, digits; whether less of it is better; no ratio of cosines. */
+/** The columns: a title, where a round keeps the figure, digits; whether less of it is better; no ratio of some. */
 const columns = [
   { title: "one query, ms", of: (round) => round.query, digits: 2, less: true },
+  { title: "weights once, ms", of: (round) => round.reading, digits: 2, ratio: false },
+  { title: "query by weights", of: byWeights, digits: 2, ratio: false },
   { title: "32 short, texts/s", of: (round) => round.short, digits: 0 },
   { title: "corpus, texts/s", of: (round) => round.corpus, digits: 0, note: bestWay },
   { title: "64 callers, texts/s", of: (round) => many(round)?.rate, digits: 0 },
@@ -92,6 +94,11 @@ function bestWay(rounds) {
   const [{ ways }] = rounds;
   const medians = Object.keys(ways).map((way) => [middle(rounds, (round) => round.ways[way]), way]);
   return `(${medians.toSorted(([a], [b]) => b - a)[0][1]})`;
+}
+
+/** How long a query takes in terms of reading the weights once. */
+function byWeights({ query, reading }) {
+  return reading === undefined ? undefined : query / reading;
 }
 
 /** What 64 callers saw. */

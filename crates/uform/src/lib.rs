@@ -17,7 +17,7 @@
 //! | [`executor`] | who runs, and who is next |
 //! | [`model`] | files to weights, texts to vectors |
 //!
-//! Threads, memory maps, files and devices sit behind the `native` feature; everything
+//! Threads, files and devices sit behind the `native` feature; everything
 //! else also compiles for WebAssembly.
 
 // Vectors of 64-bit WebAssembly, whose builds need the unstable standard library anyway.

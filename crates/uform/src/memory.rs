@@ -27,14 +27,14 @@ pub fn reserve<T>(values: &mut Vec<T>, more: usize, what: &str) -> Result<()> {
     })
 }
 
-/// `count` zeros for `what`.
+/// `count` zeros for `what`. Where they are many the system brings them, page by page as they are
+/// touched.
 ///
 /// # Errors
 /// As [`with_room`].
 pub fn zeros(count: usize, what: &str) -> Result<Vec<f32>> {
-    let mut values = with_room(count, what)?;
-    values.resize(count, 0.0);
-    Ok(values)
+    bytemuck::allocation::try_zeroed_vec(count)
+        .map_err(|()| refused(count.saturating_mul(size_of::<f32>()), what))
 }
 
 /// The error that the system refused so many bytes for `what`.

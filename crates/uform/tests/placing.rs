@@ -3,18 +3,18 @@
 #![cfg(all(feature = "native", target_os = "linux"))]
 
 use std::collections::BTreeSet;
-use std::env;
 use std::io;
-use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use uform::Status;
 use uform::executor::{Control, Description, Executor, ExecutorKind, Mood, ThreadPool};
+use uform::hardware::CpuClass;
+use uform::hardware::capabilities;
 use uform::hardware::cores::{CoreLimit, UsableCores};
 use uform::hardware::topology::Topology;
-use uform::kernels::ForkJoin;
+use uform::kernels::{ForkJoin, Precision};
 use uform::model::{EncodeOptions, Model, ModelOptions, Texts};
 use uform::placement::{PoolOptions, RamOptions, ThreadPoolOptions};
 
@@ -326,86 +326,94 @@ fn a_placed_model_computes_the_same_and_its_loader_is_left_as_it_was() {
     }
 }
 
-/// A sandbox that refuses both calls with EPERM, for this process from now on.
+#[test]
 #[cfg(target_arch = "x86_64")]
-fn refuse_placing() -> io::Result<()> {
-    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
-    let step = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    };
-    let is = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    let mut steps = [
-        // The number of the system call.
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(is, libc::SYS_sched_setaffinity as u32, 2, 0),
-        step(is, libc::SYS_set_mempolicy as u32, 1, 0),
-        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
-        step(libc::BPF_RET | libc::BPF_K, refuse, 0, 0),
+fn a_sandbox_that_refuses_is_reported_and_harms_nothing() {
+    let calls = [
+        (libc::SYS_sched_setaffinity, None),
+        (libc::SYS_set_mempolicy, None),
     ];
-    let program = libc::sock_fprog {
-        len: steps.len() as u16,
-        filter: steps.as_mut_ptr(),
+    let name = "a_sandbox_that_refuses_is_reported_and_harms_nothing";
+    common::sandbox::refusing(name, &calls, || {
+        let executor = Executor::for_ram(&near(&[domain()], Some(3))).unwrap();
+        let told = executor.describe();
+        assert_eq!(told.refused.len(), 2, "{told:?}");
+        for (sentence, words) in told.refused.iter().zip(["cores", "prefer memory domains"]) {
+            assert!(
+                sentence.contains(words) && sentence.contains("not permitted"),
+                "{sentence}"
+            );
+        }
+        assert_eq!(told.threads, 3);
+        assert_eq!(seats_of(&executor).len(), 3);
+        let folder = tiny_model();
+        let model = Model::load_ram(folder.path(), &ModelOptions::default(), &executor).unwrap();
+        let refused = model.describe().refused;
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        let (pool, executor) = pool_near();
+        seats_of(&executor);
+        assert_eq!(executor.describe().refused, told.refused);
+        executor.free();
+        pool.free().unwrap();
+    });
+}
+
+/// The bits of a text's vector in a precision, and the class that computed it.
+fn computed(model: &std::path::Path, precision: Precision) -> (String, &'static str) {
+    let executor = Executor::for_ram(&near(&[], Some(2))).unwrap();
+    let options = ModelOptions {
+        precision: Some(precision),
+        ..ModelOptions::default()
     };
-    // SAFETY: the program and its steps are alive during the call, which copies them.
-    let outcome = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program)
-    };
-    if outcome == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    let model = Model::load_ram(model, &options, &executor).unwrap();
+    let texts = Texts::from_iter(["a red bicycle", "", "one of the two"]);
+    let found = model.encode_text(&executor, &texts, &EncodeOptions::default());
+    let bits = found.unwrap().data.into_iter().map(f32::to_bits);
+    let word = model.describe().cpu_class.word();
+    (format!("{:08x?}", Vec::from_iter(bits)), word)
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_sandbox_that_refuses_is_reported_and_harms_nothing() {
-    const MARK: &str = "UFORM_TEST_SANDBOX";
-    if env::var_os(MARK).is_none() {
-        // The sandbox is for ever, so it gets a process of its own.
-        let name = "a_sandbox_that_refuses_is_reported_and_harms_nothing";
-        let output = Command::new(env::current_exe().unwrap())
-            .args([name, "--exact", "--nocapture", "--test-threads=1"])
-            .env(MARK, "1")
-            .output()
-            .unwrap();
-        let printed = String::from_utf8_lossy(&output.stdout);
-        if let Some(line) = printed.lines().find(|line| line.contains("SKIPPED")) {
-            println!("{line}");
-        }
-        assert!(
-            output.status.success() && printed.contains("1 passed"),
-            "{printed}"
-        );
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-        return;
-    }
-    if let Err(error) = refuse_placing() {
-        println!("SKIPPED: no sandbox to be had: {error}");
-        return;
-    }
-    let executor = Executor::for_ram(&near(&[domain()], Some(3))).unwrap();
-    let told = executor.describe();
-    assert_eq!(told.refused.len(), 2, "{told:?}");
-    for (sentence, words) in told.refused.iter().zip(["cores", "prefer memory domains"]) {
-        assert!(
-            sentence.contains(words) && sentence.contains("not permitted"),
-            "{sentence}"
-        );
-    }
-    assert_eq!(told.threads, 3);
-    assert_eq!(seats_of(&executor).len(), 3);
+fn a_process_that_is_refused_the_tiles_computes_the_same_without_them() {
+    /// From Linux's `asm/prctl.h`.
+    const ARCH_REQ_XCOMP_PERM: u32 = 0x1023;
+    const PRECISIONS: [Precision; 2] = [Precision::Bf16, Precision::I8];
     let folder = tiny_model();
-    let model = Model::load_ram(folder.path(), &ModelOptions::default(), &executor).unwrap();
-    let refused = model.describe().refused;
-    assert_eq!(refused.len(), 1, "{refused:?}");
-    let (pool, executor) = pool_near();
-    seats_of(&executor);
-    assert_eq!(executor.describe().refused, told.refused);
-    executor.free();
-    pool.free().unwrap();
+    let has_tiles = || {
+        capabilities::available()
+            .split(',')
+            .any(|word| word == "amx")
+    };
+    let calls = [(libc::SYS_arch_prctl, Some(ARCH_REQ_XCOMP_PERM))];
+    let name = "a_process_that_is_refused_the_tiles_computes_the_same_without_them";
+    let printed = common::sandbox::refusing(name, &calls, || {
+        assert!(!has_tiles(), "{}", capabilities::available());
+        for precision in PRECISIONS {
+            let (bits, class) = computed(folder.path(), precision);
+            // On a line of its own, whatever the test runner has begun.
+            println!("\n{} by {class}: {bits}", precision.word());
+        }
+        let options = ModelOptions {
+            cpu_class: Some(CpuClass::IntelSapphire),
+            ..ModelOptions::default()
+        };
+        let pinned = Model::load_ram(folder.path(), &options, &Executor::inline());
+        let error = pinned.err().unwrap();
+        assert!(error.message().contains("AMX"), "{error}");
+        assert_eq!(Precision::auto(CpuClass::native()), Precision::F32);
+    });
+    let Some(printed) = printed.filter(|printed| !printed.contains("SKIPPED")) else {
+        return;
+    };
+    for precision in PRECISIONS {
+        let (bits, class) = computed(folder.path(), precision);
+        let told = format!("{} by ", precision.word());
+        let line = printed
+            .lines()
+            .find(|line| line.starts_with(&told))
+            .unwrap();
+        assert!(line.ends_with(&bits), "{line}\n{class}: {bits}");
+        assert_eq!(line.contains(class), !has_tiles(), "{line}");
+    }
 }

@@ -1,19 +1,23 @@
 // The protocol between the bench and the programs it measures, a line of JSON each way:
 //
-//   program  { versions: { NAME: VERSION, … } }                           once its model is loaded
+//   program  { versions: { NAME: VERSION, … }, weightBytes: 1000 }        once its model is loaded
 //   bench    { calls: [["a text", …], …], callers: 1, vectors: false }    as often as it likes
 //   program  { times: [ms, …], wall: ms, vectors: [[0.1, …], …] }         a time for each call
 //
 // Calls are computed one after the other, or, in programs that serve several
 // callers, by `callers` loops that each take the next call. A program gives its
 // vectors where it is asked for them, a unit vector for each text in order. The
+// bytes of weights that every text is multiplied by are said by uform alone. The
 // end of its input ends it. This file is the program's side in JavaScript.
 
 import { createInterface } from "node:readline";
 
-/** Serves until the input ends; `embed` turns an array of texts into an array of vectors. */
-export async function serve(versions, embed) {
-  say({ versions });
+/**
+ * Serves until the input ends; `embed` turns an array of texts into an array of vectors, and `more`
+ * is said beside the versions.
+ */
+export async function serve(versions, embed, more = {}) {
+  say({ versions, ...more });
   for await (const line of createInterface({ input: process.stdin }))
     say(await answer(JSON.parse(line), embed));
   process.exit();

@@ -353,6 +353,17 @@ impl Executor {
         self.core().lanes
     }
 
+    /// How many threads a call may have of its own when it fills memory to be kept, since the
+    /// executor's are not enough: two without an executor of the caller's, where two can run.
+    #[cfg(feature = "native")]
+    pub(crate) fn loading_threads(&self) -> usize {
+        let core = self.core();
+        match core.kind {
+            ExecutorKind::Inline => core.place.parallelism().min(2),
+            ExecutorKind::Ram | ExecutorKind::Pool => core.lanes,
+        }
+    }
+
     /// The class the executor is pinned to, if it is.
     pub fn cpu_class(&self) -> Option<CpuClass> {
         self.core().cpu_class

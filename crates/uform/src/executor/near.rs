@@ -2,7 +2,8 @@
 //!
 //! Memory lies where the thread that touches it first is told to take it from. Neither
 //! the calling thread may be told, nor the executor's own threads, which compute in domains of
-//! theirs. So the job gets threads for itself, which end with it.
+//! theirs. So the job gets threads for itself, which end with it. It also gets them where there is
+//! no executor whose threads it could use.
 
 use std::panic;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +22,8 @@ pub(crate) struct Near {
 }
 
 impl Near {
-    /// At most so many threads at a time, for memory in these domains.
+    /// At most so many threads at a time, for memory in these domains; none: wherever the system
+    /// puts it.
     pub(crate) fn new(lanes: usize, memory_domains: Vec<u32>) -> Self {
         Near {
             lanes,
@@ -40,7 +42,9 @@ impl Near {
 
     fn settle(&self) {
         block_signals();
-        lock(&self.refused).extend(prefer_memory(&self.memory_domains, &Here));
+        if !self.memory_domains.is_empty() {
+            lock(&self.refused).extend(prefer_memory(&self.memory_domains, &Here));
+        }
     }
 }
 
@@ -72,10 +76,13 @@ impl ForkJoin for Near {
                     // Those there are do it all.
                     Err(_) if lane > 0 => break,
                     Err(error) => {
-                        lock(&self.refused).push(format!(
-                            "the system refused a thread to load into memory domains {:?}: {error}",
-                            self.memory_domains
-                        ));
+                        if !self.memory_domains.is_empty() {
+                            lock(&self.refused).push(format!(
+                                "the system refused a thread to load into memory domains {:?}: \
+                                 {error}",
+                                self.memory_domains
+                            ));
+                        }
                         return Solo.run(tasks, body);
                     }
                 }
@@ -100,17 +107,20 @@ mod tests {
 
     #[test]
     fn every_task_is_done_once_on_threads_that_are_gone_afterwards() {
-        let domains: Vec<u32> = Topology::here().allowed_domains().collect();
-        let near = Near::new(3, domains);
+        let allowed: Vec<u32> = Topology::here().allowed_domains().collect();
+        let (near, nowhere) = (Near::new(3, allowed), Near::new(3, Vec::new()));
         let caller = thread::current().id();
         for tasks in [0, 1, 2, 100] {
-            let sum = AtomicUsize::new(0);
-            near.run(tasks, &|lane, task| {
-                assert!(lane < 3 && thread::current().id() != caller);
-                sum.fetch_add(task + 1, Ordering::Relaxed);
-            });
-            assert_eq!(sum.into_inner(), tasks * (tasks + 1) / 2);
+            for near in [&near, &nowhere] {
+                let sum = AtomicUsize::new(0);
+                near.run(tasks, &|lane, task| {
+                    assert!(lane < 3 && thread::current().id() != caller);
+                    sum.fetch_add(task + 1, Ordering::Relaxed);
+                });
+                assert_eq!(sum.into_inner(), tasks * (tasks + 1) / 2);
+            }
         }
+        assert_eq!(nowhere.into_refused(), Vec::<String>::new());
         let raised = panic::catch_unwind(AssertUnwindSafe(|| {
             near.run(5, &|_, task| {
                 if task == 3 {

@@ -19,8 +19,7 @@ pub mod cpu;
 pub mod description;
 mod features;
 pub mod gpu;
-#[cfg(feature = "native")]
-pub mod mapping;
+pub mod pages;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 pub mod topology;

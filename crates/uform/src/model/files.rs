@@ -2,15 +2,15 @@
 //!
 //! A folder on disk is one ([`Folder`](super::folder::Folder)), a record of names
 //! to bytes another ([`Memory`]). Names use `/` and are relative to the model's
-//! root, as in `1_Pooling/config.json`. Everything above this file reads through
-//! [`fetch`] and [`require`], which also recognise what is a file in name only.
+//! root, as in `1_Pooling/config.json`. Everything above this file reads through [`fetch`],
+//! [`require`] and, piece by piece, [`open`], which also recognise what is a file in name only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::{Deref, Range},
     sync::Arc,
 };
 
+use super::blob::Blob;
 use crate::error::{Error, Result, Status};
 use crate::memory::{reserve, with_room};
 
@@ -34,48 +34,23 @@ pub trait Source: Send + Sync {
     /// The bytes of a file; `None` when there is no such file.
     fn read(&self, name: &str) -> Result<Option<Bytes>>;
 
+    /// A file as [`read`](Self::read) gives it, for those who take it piece by piece.
+    fn open(&self, name: &str) -> Result<Option<Blob>> {
+        Ok(self.read(name)?.map(Blob::of_memory))
+    }
+
     /// What lies in the root, for messages that say what is there instead of
     /// what was looked for. A source that cannot list returns nothing.
     fn names(&self) -> Vec<String>;
 }
 
-/// The bytes of one file.
-pub enum Bytes {
-    /// In memory, shared with whoever provided them.
-    Shared(Arc<Vec<u8>>),
-    /// Mapped from a file.
-    #[cfg(feature = "native")]
-    Mapped(crate::hardware::mapping::Mapping),
-}
-
-impl Bytes {
-    /// Says that some bytes were read for the last time: what is mapped need not stay in memory.
-    #[cfg_attr(not(feature = "native"), expect(unused_variables))]
-    pub fn release(&self, range: Range<usize>) {
-        match self {
-            Bytes::Shared(_) => {}
-            #[cfg(feature = "native")]
-            Bytes::Mapped(mapping) => mapping.release(range),
-        }
-    }
-}
-
-impl Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Bytes::Shared(bytes) => bytes,
-            #[cfg(feature = "native")]
-            Bytes::Mapped(mapping) => mapping,
-        }
-    }
-}
+/// The bytes of one file, shared with whoever provided them.
+pub type Bytes = Arc<Vec<u8>>;
 
 /// A model's files in memory: what a browser hands over, or a test makes up.
 #[derive(Clone, Default)]
 pub struct Memory {
-    files: BTreeMap<String, Arc<Vec<u8>>>,
+    files: BTreeMap<String, Bytes>,
     /// Files that are known not to be there.
     absent: BTreeSet<String>,
 }
@@ -146,7 +121,7 @@ impl Source for Memory {
     }
 
     fn read(&self, name: &str) -> Result<Option<Bytes>> {
-        Ok(self.files.get(name).cloned().map(Bytes::Shared))
+        Ok(self.files.get(name).cloned())
     }
 
     fn names(&self) -> Vec<String> {
@@ -171,14 +146,37 @@ pub fn fetch(source: &dyn Source, name: &str, most: u64) -> Result<Option<Bytes>
     let Some(bytes) = source.read(name)? else {
         return Ok(None);
     };
-    if bytes.starts_with(LFS_POINTER) {
-        return Err(Error::corrupt(format!(
-            "{}: a Git LFS pointer, not the file it stands for; run `git lfs pull` in the \
-             model's repository, or download the file itself",
-            source.locate(name)
-        )));
-    }
+    check_pointer(source, name, &bytes)?;
     Ok(Some(bytes))
+}
+
+/// A file of any size, to be taken piece by piece, if there is one.
+///
+/// # Errors
+/// [`Status::CorruptModel`] for a Git LFS pointer, and whatever the source says.
+pub fn open(source: &dyn Source, name: &str) -> Result<Option<Blob>> {
+    let Some(blob) = source.open(name)? else {
+        return Ok(None);
+    };
+    let most = usize::try_from(blob.size()).unwrap_or(usize::MAX);
+    check_pointer(
+        source,
+        name,
+        &blob.piece(0..LFS_POINTER.len().min(most), |_| ())?,
+    )?;
+    Ok(Some(blob))
+}
+
+/// Refuses what only stands for a file; `bytes` are its first ones at least.
+fn check_pointer(source: &dyn Source, name: &str, bytes: &[u8]) -> Result<()> {
+    if !bytes.starts_with(LFS_POINTER) {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "{}: a Git LFS pointer, not the file it stands for; run `git lfs pull` in the model's \
+         repository, or download the file itself",
+        source.locate(name)
+    )))
 }
 
 /// The bytes of a file that must be there.
@@ -229,9 +227,12 @@ mod tests {
     fn a_pointer_is_not_a_file() {
         let text = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n";
         let source = Memory::new([("config.json".to_owned(), text.into())]);
-        let error = fetch(&source, "config.json", 1024).err().expect("refused");
-        assert_eq!(error.status(), Status::CorruptModel);
-        assert!(error.message().contains("git lfs pull"), "{error}");
+        let fetched = fetch(&source, "config.json", 1024).err();
+        let opened = open(&source, "config.json").err();
+        for error in [fetched.expect("refused"), opened.expect("refused")] {
+            assert_eq!(error.status(), Status::CorruptModel);
+            assert!(error.message().contains("git lfs pull"), "{error}");
+        }
     }
 
     #[test]

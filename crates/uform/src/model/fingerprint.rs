@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use safetensors::Dtype;
 use twox_hash::XxHash3_128;
 
+use super::blob::Blob;
 use super::files::{Bytes, Source};
 use crate::error::Result;
 use crate::kernels::Precision;
@@ -120,6 +121,10 @@ impl Source for Recorder<'_> {
             self.files().insert(name.to_owned(), hash);
         }
         Ok(bytes)
+    }
+
+    fn open(&self, name: &str) -> Result<Option<Blob>> {
+        self.source.open(name)
     }
 
     fn names(&self) -> Vec<String> {

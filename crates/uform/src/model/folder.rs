@@ -7,11 +7,9 @@ use std::{
     sync::Arc,
 };
 
+use super::blob::Blob;
 use super::files::{Bytes, Source, stays_inside};
-use crate::{
-    error::{Error, Result, Status},
-    hardware::mapping::Mapping,
-};
+use crate::error::{Error, Result, Status};
 
 /// What the weights are called unless the caller named a file.
 const WEIGHTS: &str = "model.safetensors";
@@ -111,18 +109,17 @@ impl Source for Folder {
             return Ok(None);
         }
         let path = self.path(name);
-        let file = File::open(&path).map_err(|error| refused(&path, error))?;
-        // Text is never mapped: its checks would not outlive a change of the file.
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "safetensors")
-            && let Ok(mapping) = Mapping::of(&file)
-        {
-            return Ok(Some(Bytes::Mapped(mapping)));
+        let bytes = fs::read(&path).map_err(|error| refused(&path, error))?;
+        Ok(Some(Arc::new(bytes)))
+    }
+
+    fn open(&self, name: &str) -> Result<Option<Blob>> {
+        if self.size(name)?.is_none() {
+            return Ok(None);
         }
-        let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut &file, &mut bytes).map_err(|error| refused(&path, error))?;
-        Ok(Some(Bytes::Shared(Arc::new(bytes))))
+        let path = self.path(name);
+        let blob = File::open(&path).and_then(|file| Blob::of_file(file, self.locate(name)));
+        blob.map(Some).map_err(|error| refused(&path, error))
     }
 
     fn names(&self) -> Vec<String> {

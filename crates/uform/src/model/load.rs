@@ -139,6 +139,10 @@ pub(super) struct Plan {
         expect(dead_code, reason = "there is one memory")
     )]
     memory_domains: Vec<u32>,
+    /// How many threads read. Without an executor the tokenizer, which takes as long as the
+    /// weights, is read beside them.
+    #[cfg(feature = "native")]
+    threads: usize,
 }
 
 impl Plan {
@@ -155,6 +159,8 @@ impl Plan {
             class,
             kernels: Kernels::of(class, options.precision.unwrap_or(Precision::auto(class))),
             memory_domains: memory_domains.to_vec(),
+            #[cfg(feature = "native")]
+            threads: executor.loading_threads(),
         })
     }
 }
@@ -228,8 +234,8 @@ impl<'a> Reader<'a> {
     /// Reads the model, on an executor that is held.
     pub(super) async fn read(&self, team: &dyn ForkJoin, control: &Control) -> Result<Model> {
         #[cfg(feature = "native")]
-        if !self.plan.memory_domains.is_empty() {
-            let near = Near::new(team.lanes(), self.plan.memory_domains.clone());
+        if !self.plan.memory_domains.is_empty() || self.plan.threads > team.lanes() {
+            let near = Near::new(self.plan.threads, self.plan.memory_domains.clone());
             let mut parts = self.load(&near, control).await?;
             parts.refused = near.into_refused();
             return Ok(Model::new(parts));

@@ -5,7 +5,7 @@
 //! which steps lead from text to vector ([`modules`]), `config.json` how large the
 //! encoder is ([`config`]), and a handful of small files how the model wants to be
 //! used ([`settings`], [`prompts`]). The numbers are in safetensors files
-//! ([`tensors`], [`weights`], and of 8 bits [`quantized`]), the vocabulary in `tokenizer.json`
+//! ([`blob`], [`tensors`], [`weights`], and of 8 bits [`quantized`]), the vocabulary in `tokenizer.json`
 //! ([`tokenizer_file`], [`tokenizer`]). `load` reads all of it in order; what is wrong
 //! with a file is said there, by name, before anything is computed. On the way it takes the
 //! model's [`Fingerprint`], and a loaded model can tell what it is ([`Description`]). `quantize`
@@ -16,6 +16,7 @@
 //! `pooling`, and the optional heads in `dense`.
 
 mod bert;
+pub mod blob;
 mod call;
 pub mod config;
 mod dense;

@@ -9,11 +9,8 @@
 //! Others write I8 tensors too, and mean other things by them. So a file says that it means
 //! this, and in which version: under [`KEY`] in its `__metadata__`.
 
-use std::borrow::Cow;
-
-use twox_hash::XxHash3_128;
-
-use super::files::Bytes;
+use super::blob::Piece;
+use super::weights::Values;
 use crate::error::{Error, Result};
 use crate::kernels;
 use crate::memory::with_room;
@@ -42,27 +39,25 @@ pub fn balance_of(name: &str) -> String {
 
 /// A matrix in 8 bits, checked.
 pub struct Quantized<'a> {
-    numbers: &'a [i8],
-    scales: Cow<'a, [f32]>,
-    balance: Option<Cow<'a, [f32]>>,
-    /// The file whose bytes the numbers are, and where in it.
-    file: &'a Bytes,
-    start: usize,
+    /// The bytes of the numbers.
+    numbers: Piece<'a>,
+    scales: Values<'a>,
+    balance: Option<Values<'a>>,
 }
 
 impl<'a> Quantized<'a> {
-    /// The matrix whose numbers begin at `start` of a file. `name` and `place`, its file, are what
-    /// messages call it. There are as many scales as outputs, and factors of the balance as inputs.
+    /// The matrix of these numbers. `name` and `place`, its file, are what messages call it. There are
+    /// as many scales as outputs, and factors of the balance as inputs.
     ///
     /// # Errors
     /// `CorruptModel` for a number, scale or factor that the layout does not have.
     pub(super) fn new(
         (place, name): (&str, &str),
-        (file, start, length): (&'a Bytes, usize, usize),
-        scales: Cow<'a, [f32]>,
-        balance: Option<Cow<'a, [f32]>>,
+        bytes: Piece<'a>,
+        scales: Values<'a>,
+        balance: Option<Values<'a>>,
     ) -> Result<Self> {
-        let numbers: &[i8] = bytemuck::cast_slice(&file[start..start + length]);
+        let numbers: &[i8] = bytemuck::cast_slice(&bytes);
         let corrupt = |what: String| Error::corrupt(format!("{place}: tensor {what}"));
         if numbers.contains(&i8::MIN)
             && let Some(at) = numbers.iter().position(|number| *number == i8::MIN)
@@ -96,18 +91,16 @@ impl<'a> Quantized<'a> {
             )));
         }
         Ok(Quantized {
-            numbers,
+            numbers: bytes,
             scales,
             balance,
-            file,
-            start,
         })
     }
 
     /// Numbers and scales as the kernels take them.
     pub fn parts(&self) -> kernels::Quantized<'_> {
         kernels::Quantized {
-            numbers: self.numbers,
+            numbers: self.numbers(),
             scales: &self.scales,
         }
     }
@@ -122,9 +115,10 @@ impl<'a> Quantized<'a> {
     /// # Errors
     /// `OutOfMemory` when the system refuses their memory.
     pub fn weights(&self) -> Result<Vec<f32>> {
-        let inputs = self.numbers.len() / self.scales.len();
-        let mut weights: Vec<f32> = with_room(self.numbers.len(), "a model's weights")?;
-        for (row, scale) in self.numbers.chunks_exact(inputs).zip(&*self.scales) {
+        let numbers = self.numbers();
+        let inputs = numbers.len() / self.scales.len();
+        let mut weights: Vec<f32> = with_room(numbers.len(), "a model's weights")?;
+        for (row, scale) in numbers.chunks_exact(inputs).zip(&*self.scales) {
             let row = row.iter().map(|number| f32::from(*number) * scale);
             match &self.balance {
                 Some(balance) => weights.extend(row.zip(&**balance).map(|(x, factor)| x * factor)),
@@ -134,19 +128,7 @@ impl<'a> Quantized<'a> {
         Ok(weights)
     }
 
-    /// The hash of all there is of it.
-    pub(super) fn hash(&self) -> u128 {
-        let mut hash = XxHash3_128::new();
-        hash.write(bytemuck::cast_slice(self.numbers));
-        hash.write(bytemuck::cast_slice(&self.scales));
-        hash.write(bytemuck::cast_slice(self.balance().unwrap_or_default()));
-        hash.finish_128()
-    }
-}
-
-impl Drop for Quantized<'_> {
-    fn drop(&mut self) {
-        self.file
-            .release(self.start..self.start + self.numbers.len());
+    fn numbers(&self) -> &[i8] {
+        bytemuck::cast_slice(&self.numbers)
     }
 }

@@ -7,11 +7,14 @@
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
-use safetensors::{SafeTensorError, SafeTensors, tensor::TensorInfo};
+use safetensors::{
+    SafeTensorError,
+    tensor::{Metadata, TensorInfo},
+};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::document::shown;
+use super::{blob::Blob, document::shown};
 use crate::error::{Error, Result};
 
 /// How many bytes give the header's length.
@@ -25,6 +28,12 @@ pub struct Header {
     pub metadata: BTreeMap<String, String>,
 }
 
+/// The longest header that is read, which is also the format's limit.
+const LARGEST_HEADER: usize = 100_000_000;
+
+/// The key of a header that is no tensor.
+const METADATA: &str = "__metadata__";
+
 /// A tensor of a file: its name, kind and shape, and where the file has its bytes.
 pub struct Tensor {
     /// Its name, prefix included.
@@ -37,24 +46,21 @@ pub struct Tensor {
     pub range: (usize, usize),
 }
 
-/// Reads and checks the header of a whole file; `place` is what messages call it.
-pub fn read(place: &str, bytes: &[u8]) -> Result<Header> {
-    let header = header(place, bytes)?;
-    let entries: Entries<&RawValue> = serde_json::from_slice(header).map_err(|error| {
+/// Reads and checks the header of a file; `place` is what messages call it.
+pub fn read(place: &str, file: &Blob) -> Result<Header> {
+    let size = usize::try_from(file.size()).unwrap_or(usize::MAX);
+    let length = header_length(place, file, size)?;
+    let start = PREFIX + length;
+    let header = file.piece(PREFIX..start, |_| ())?;
+    let invalid = |error: serde_json::Error| {
         Error::corrupt(format!(
             "{place}: its safetensors header is not valid: {error}"
         ))
         .because(error)
-    })?;
-    let (length, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| {
-        explain(
-            place,
-            bytes.len() - PREFIX - header.len(),
-            &entries.0,
-            error,
-        )
-    })?;
-    let start = PREFIX + length;
+    };
+    let entries: Entries<&RawValue> = serde_json::from_slice(&header).map_err(invalid)?;
+    let metadata = metadata(&entries.0, size - start)
+        .map_err(|error| explain(place, size - start, &entries.0, error))?;
     let tensors = metadata.tensors().into_iter().map(|(name, info)| Tensor {
         name,
         dtype: info.dtype,
@@ -70,25 +76,57 @@ pub fn read(place: &str, bytes: &[u8]) -> Result<Header> {
     })
 }
 
-/// The bytes of the header, if the file is long enough to have it.
-fn header<'a>(place: &str, bytes: &'a [u8]) -> Result<&'a [u8]> {
-    let Some((length, rest)) = bytes.split_first_chunk::<PREFIX>() else {
+/// The length of the header, if the file is long enough to have it.
+fn header_length(place: &str, file: &Blob, size: usize) -> Result<usize> {
+    let Some(rest) = size.checked_sub(PREFIX) else {
         return Err(Error::corrupt(format!(
-            "{place}: {} bytes, too short for a safetensors file; it may be truncated",
-            bytes.len()
+            "{place}: {size} bytes, too short for a safetensors file; it may be truncated"
         )));
     };
-    let length = u64::from_le_bytes(*length);
-    usize::try_from(length)
+    let prefix = file.piece(0..PREFIX, |_| ())?;
+    let length = prefix.first_chunk().copied().map_or(0, u64::from_le_bytes);
+    match usize::try_from(length)
         .ok()
-        .and_then(|length| rest.get(..length))
-        .ok_or_else(|| {
-            Error::corrupt(format!(
-                "{place}: its header claims {length} bytes and the file has {} after it begins; \
-                 it is truncated, or not a safetensors file",
-                rest.len()
-            ))
-        })
+        .filter(|length| *length <= rest)
+    {
+        Some(length) if length <= LARGEST_HEADER => Ok(length),
+        Some(length) => Err(Error::corrupt(format!(
+            "{place}: its header has {length} bytes; at most {LARGEST_HEADER} are read"
+        ))),
+        None => Err(Error::corrupt(format!(
+            "{place}: its header claims {length} bytes and the file has {rest} after it begins; \
+             it is truncated, or not a safetensors file"
+        ))),
+    }
+}
+
+/// What a header says, checked by the crate of the format: tensors fill `data` bytes without gaps
+/// or overlaps.
+fn metadata(
+    entries: &[(String, &RawValue)],
+    data: usize,
+) -> std::result::Result<Metadata, SafeTensorError> {
+    let mut words = None;
+    let mut tensors = Vec::with_capacity(entries.len());
+    for (name, raw) in entries {
+        let raw = raw.get();
+        if name == METADATA {
+            words = serde_json::from_str(raw).map_err(invalid)?;
+        } else {
+            let info: TensorInfo = serde_json::from_str(raw).map_err(invalid)?;
+            tensors.push((name.clone(), info));
+        }
+    }
+    tensors.sort_by_key(|(_, info)| info.data_offsets);
+    let metadata = Metadata::new(words, tensors)?;
+    match metadata.data_len() == data {
+        true => Ok(metadata),
+        false => Err(SafeTensorError::MetadataIncompleteBuffer),
+    }
+}
+
+fn invalid(error: serde_json::Error) -> SafeTensorError {
+    SafeTensorError::InvalidHeaderDeserialization(error)
 }
 
 /// The crate's complaint, with the tensor and the numbers it leaves out.
@@ -99,7 +137,7 @@ fn explain(
     error: SafeTensorError,
 ) -> Error {
     let tensors = || {
-        let named = entries.iter().filter(|(name, _)| name != "__metadata__");
+        let named = entries.iter().filter(|(name, _)| name != METADATA);
         named.map(|(name, raw)| (name, serde_json::from_str::<TensorInfo>(raw.get())))
     };
     let reason = match &error {

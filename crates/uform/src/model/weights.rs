@@ -3,13 +3,12 @@
 //! They come from one safetensors file or several, as f32, f16, bf16 or i8
 //! ([`quantized`](super::quantized)), under whatever prefix the model was saved with, and leave as
 //! finite f32, or as the numbers of i8 for whoever computes in them. Where the file has f32, they are
-//! borrowed from it.
+//! its bytes as they were read.
 
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
-    mem,
-    ops::{Deref, Range},
+    ops::Deref,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -21,8 +20,9 @@ use safetensors::Dtype;
 use twox_hash::XxHash3_128;
 
 use super::{
+    blob::{Blob, Piece},
     document::parse_json,
-    files::{Bytes, LARGEST_SETTINGS, Source, fetch, join, stays_inside},
+    files::{LARGEST_SETTINGS, Source, fetch, join, open, stays_inside},
     fingerprint::Digest,
     nearest::nearest,
     quantized::{self, Quantized, balance_of, scale_of},
@@ -68,26 +68,38 @@ pub struct Weights {
 }
 
 /// The values of one tensor: those in the file, or converted from them.
-pub struct Values<'a> {
-    values: Cow<'a, [f32]>,
-    file: &'a Bytes,
-    range: Range<usize>,
+pub struct Values<'a>(Held<'a>);
+
+enum Held<'a> {
+    /// The bytes of f32, which lie as such must.
+    Read(Piece<'a>),
+    Converted(Vec<f32>),
 }
 
-impl Values<'_> {
+impl<'a> Values<'a> {
+    /// The f32 that these are the bytes of.
+    fn of(bytes: Piece<'a>) -> Self {
+        Values(match bytes.floats() {
+            Some(_) => Held::Read(bytes),
+            None => Held::Converted(bytemuck::pod_collect_to_vec(&bytes)),
+        })
+    }
+
     /// The values in memory of their own.
     ///
     /// # Errors
     /// `OutOfMemory` when the system refuses that memory.
-    pub fn into_vec(mut self) -> Result<Vec<f32>> {
-        match mem::take(&mut self.values) {
-            Cow::Owned(values) => Ok(values),
-            Cow::Borrowed(values) => {
-                let mut copy = with_room(values.len(), "a model's weights")?;
-                copy.extend_from_slice(values);
-                Ok(copy)
-            }
-        }
+    pub fn into_vec(self) -> Result<Vec<f32>> {
+        let piece = match self.0 {
+            Held::Converted(values) => return Ok(values),
+            Held::Read(piece) => piece,
+        };
+        piece.into_floats().or_else(|piece| {
+            let values = piece.floats().unwrap_or_default();
+            let mut copy = with_room(values.len(), "a model's weights")?;
+            copy.extend_from_slice(values);
+            Ok(copy)
+        })
     }
 }
 
@@ -95,19 +107,17 @@ impl Deref for Values<'_> {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        &self.values
-    }
-}
-
-impl Drop for Values<'_> {
-    fn drop(&mut self) {
-        self.file.release(self.range.clone());
+        match &self.0 {
+            Held::Converted(values) => values,
+            // Whoever made it looked whether they lie as they must.
+            Held::Read(piece) => piece.floats().unwrap_or_default(),
+        }
     }
 }
 
 /// A file of weights.
 struct File {
-    bytes: Bytes,
+    blob: Blob,
     /// Whether it says what its I8 tensors mean.
     quantized: bool,
 }
@@ -139,8 +149,8 @@ impl Weights {
             read: AtomicU64::new(0),
             digests: Mutex::default(),
         };
-        if let Some(bytes) = fetch(source, &single, u64::MAX)? {
-            weights.add(&source.locate(&single), bytes)?;
+        if let Some(file) = open(source, &single)? {
+            weights.add(&source.locate(&single), file)?;
         } else if let Some(bytes) = fetch(source, &index, LARGEST_SETTINGS)? {
             weights.place = source.locate(&index);
             weights.add_shards(source, folder, &bytes)?;
@@ -151,33 +161,25 @@ impl Weights {
         Ok(weights)
     }
 
-    /// The values of a tensor in row-major order, all of them finite. When they are
-    /// dropped, the memory behind their part of the file is let go.
+    /// The values of a tensor in row-major order, all of them finite.
     ///
     /// # Errors
     /// `CorruptModel` when it is missing (naming the nearest names), of another
     /// shape, or has a value that is not finite; `Unsupported` for a kind other than f32, f16 and
-    /// bf16, and, of matrices, i8. Of i8 also the errors of [`quantized`](Self::quantized), and
-    /// `OutOfMemory`.
+    /// bf16, and, of matrices, i8; and those of [`Blob::piece`]. Of i8 also the errors of
+    /// [`quantized`](Self::quantized), and `OutOfMemory`.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Values<'_>> {
         let located = self.locate(name, shape)?;
-        let Located { file, tensor } = located;
+        let tensor = &located.tensor;
         let (full, place) = (&tensor.name, &self.place);
-        let file = &self.files[*file].bytes;
-        let range = tensor.range.0..tensor.range.1;
         if let (Dtype::I8, [outputs, inputs]) = (tensor.dtype, shape) {
-            let values = self.matrix(name, located, *outputs, *inputs)?.weights()?;
-            return Ok(Values {
-                values: Cow::Owned(values),
-                file,
-                range,
-            });
+            let matrix = self.matrix(name, located, *outputs, *inputs)?;
+            return Ok(Values(Held::Converted(matrix.weights()?)));
         }
-        let bytes = self.bytes_of(located);
-        let values = match tensor.dtype {
-            Dtype::F32 => cast::<f32>(bytes),
-            Dtype::F16 => Cow::Owned(cast::<f16>(bytes).to_f32_vec()),
-            Dtype::BF16 => Cow::Owned(cast::<bf16>(bytes).to_f32_vec()),
+        let all_finite = match tensor.dtype {
+            Dtype::F32 => all_finite,
+            Dtype::F16 => halves_finite::<{ f16::INFINITY.to_bits() }>,
+            Dtype::BF16 => halves_finite::<{ bf16::INFINITY.to_bits() }>,
             other => {
                 return Err(Error::unsupported(format!(
                     "{place}: tensor {full} holds {other} values; supported are F32, F16 and BF16, \
@@ -185,19 +187,24 @@ impl Weights {
                 )));
             }
         };
-        let (hash, finite) = inspect(bytes, &values);
+        let (mut hash, mut finite) = (XxHash3_128::new(), true);
+        let bytes = self.piece(located, |chunk| {
+            hash.write(chunk);
+            finite &= all_finite(chunk);
+        })?;
+        let values = match tensor.dtype {
+            Dtype::F16 => Values(Held::Converted(cast::<f16>(&bytes).to_f32_vec())),
+            Dtype::BF16 => Values(Held::Converted(cast::<bf16>(&bytes).to_f32_vec())),
+            _ => Values::of(bytes),
+        };
         if !finite && let Some(at) = values.iter().position(|value| !value.is_finite()) {
             let value = values[at];
             return Err(Error::corrupt(format!(
                 "{place}: tensor {full} has {value} at value {at}; every weight must be finite"
             )));
         }
-        self.record(name, tensor, hash);
-        Ok(Values {
-            values,
-            file,
-            range,
-        })
+        self.record(name, tensor, hash.finish_128());
+        Ok(values)
     }
 
     /// A matrix that the file has in i8, as it is there; `None` when it has it otherwise. Its
@@ -228,9 +235,8 @@ impl Weights {
         outputs: usize,
         inputs: usize,
     ) -> Result<Quantized<'_>> {
-        let Located { file, tensor } = located;
-        let file = &self.files[*file];
-        if !file.quantized {
+        let tensor = &located.tensor;
+        if !self.files[located.file].quantized {
             return Err(Error::unsupported(format!(
                 "{}: tensor {} holds I8 values, and the file's metadata does not say in which \
                  layout; I8 is read from files that `npx uform quantize` wrote",
@@ -243,22 +249,21 @@ impl Weights {
             true => Some(self.factors(&balance, inputs)?),
             false => None,
         };
-        let length = self.bytes_of(located).len();
-        let quantized = Quantized::new(
-            (&self.place, &tensor.name),
-            (&file.bytes, tensor.range.0, length),
-            scales,
-            balance,
-        )?;
-        self.record(name, tensor, quantized.hash());
+        let mut hash = XxHash3_128::new();
+        let numbers = self.piece(located, |chunk| hash.write(chunk))?;
+        hash.write(bytemuck::cast_slice(&scales));
+        hash.write(bytemuck::cast_slice(balance.as_deref().unwrap_or_default()));
+        let called = (&*self.place, &*tensor.name);
+        let quantized = Quantized::new(called, numbers, scales, balance)?;
+        self.record(name, tensor, hash.finish_128());
         Ok(quantized)
     }
 
     /// What goes with a matrix in i8: as many f32 as are expected.
-    fn factors(&self, name: &str, count: usize) -> Result<Cow<'_, [f32]>> {
+    fn factors(&self, name: &str, count: usize) -> Result<Values<'_>> {
         let located = self.locate(name, &[count])?;
         match located.tensor.dtype {
-            Dtype::F32 => Ok(cast(self.bytes_of(located))),
+            Dtype::F32 => Ok(Values::of(self.piece(located, |_| ())?)),
             other => Err(Error::corrupt(format!(
                 "{}: tensor {} holds {other} values; beside an I8 tensor it holds F32",
                 self.place, located.tensor.name
@@ -281,12 +286,13 @@ impl Weights {
         Ok(located)
     }
 
-    /// The bytes of a tensor, which count as read.
-    fn bytes_of(&self, Located { file, tensor }: &Located) -> &[u8] {
+    /// The bytes of a tensor, which count as read; `look` sees them as of [`Blob::piece`].
+    fn piece(&self, located: &Located, look: impl FnMut(&[u8])) -> Result<Piece<'_>> {
         // `tensors::read` checked the range against the file.
-        let bytes = &self.files[*file].bytes[tensor.range.0..tensor.range.1];
+        let (start, end) = located.tensor.range;
+        let bytes = self.files[located.file].blob.piece(start..end, look)?;
         self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        bytes
+        Ok(bytes)
     }
 
     /// Notes that a tensor was read.
@@ -311,8 +317,7 @@ impl Weights {
 
     /// How many bytes the files have.
     pub fn bytes(&self) -> u64 {
-        let files = self.files.iter();
-        files.map(|file| file.bytes.len() as u64).sum()
+        self.files.iter().map(|file| file.blob.size()).sum()
     }
 
     /// How many bytes of tensors were asked for so far.
@@ -340,9 +345,9 @@ impl Weights {
     }
 
     /// Adds the tensors of one file.
-    fn add(&mut self, place: &str, bytes: Bytes) -> Result<()> {
+    fn add(&mut self, place: &str, blob: Blob) -> Result<()> {
         let file = self.files.len();
-        let Header { tensors, metadata } = tensors::read(place, &bytes)?;
+        let Header { tensors, metadata } = tensors::read(place, &blob)?;
         let quantized = match metadata.get(quantized::KEY).map(String::as_str) {
             None => false,
             Some(quantized::VERSION) => true,
@@ -367,7 +372,7 @@ impl Weights {
                 )));
             }
         }
-        self.files.push(File { bytes, quantized });
+        self.files.push(File { blob, quantized });
         Ok(())
     }
 
@@ -385,13 +390,13 @@ impl Weights {
         }
         for (shard, tensors) in shards {
             let name = join(folder, &shard);
-            let bytes = fetch(source, &name, u64::MAX)?.ok_or_else(|| {
+            let blob = open(source, &name)?.ok_or_else(|| {
                 Error::corrupt(format!(
                     "{place}: names the shard {shard}, which is not there; the download may be \
                      incomplete"
                 ))
             })?;
-            self.add(&source.locate(&name), bytes)?;
+            self.add(&source.locate(&name), blob)?;
             let file = self.files.len() - 1;
             for tensor in tensors {
                 if self
@@ -481,27 +486,19 @@ fn cast<T: bytemuck::Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
     }
 }
 
-/// Values that are looked at together: few enough to stay in a core's own cache.
-const INSPECTED: usize = 16 << 10;
-
-/// The hash of a tensor's bytes, and whether all of the values they became are finite: both in
-/// one pass, since a tensor is larger than the caches.
-fn inspect(bytes: &[u8], values: &[f32]) -> (u128, bool) {
-    let width = bytes.len() / values.len().max(1);
-    let (mut hash, mut finite) = (XxHash3_128::new(), true);
-    let values = values.chunks(INSPECTED);
-    for (bytes, values) in bytes.chunks(INSPECTED * width.max(1)).zip(values) {
-        hash.write(bytes);
-        finite &= all_finite(values);
-    }
-    (hash.finish_128(), finite)
-}
-
-/// Whether no value is infinite or not a number. Written to be vectorised: it
-/// runs over every weight, and then costs less than fetching it from memory.
-fn all_finite(values: &[f32]) -> bool {
-    let largest = values.iter().fold(0, |largest, value| {
-        (value.to_bits() & 0x7fff_ffff).max(largest)
+/// Whether no f32 of these is infinite or not a number. Written to be vectorised: it runs over
+/// every weight, and then costs less than fetching it from memory.
+fn all_finite(bytes: &[u8]) -> bool {
+    let largest = bytes.as_chunks().0.iter().fold(0, |largest, value| {
+        (u32::from_le_bytes(*value) & 0x7fff_ffff).max(largest)
     });
     largest < f32::INFINITY.to_bits()
+}
+
+/// The same of f16 or bf16, whose infinity has the bits `INFINITY`.
+fn halves_finite<const INFINITY: u16>(bytes: &[u8]) -> bool {
+    let largest = bytes.as_chunks().0.iter().fold(0, |largest, value| {
+        (u16::from_le_bytes(*value) & 0x7fff).max(largest)
+    });
+    largest < INFINITY
 }

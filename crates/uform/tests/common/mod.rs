@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod sandbox;
 pub mod tiny;
 
 use std::path::PathBuf;
