@@ -28,10 +28,7 @@ pub fn lint() -> Result {
 /// The engine without an operating system under it.
 pub fn wasm() -> Result {
     const TARGET: &str = "wasm32-unknown-unknown";
-    // Without rustup the toolchain may still have the target: cargo tells.
-    if works(in_checkout("rustup").arg("--version")) {
-        run(in_checkout("rustup").args(["target", "add", TARGET]))?;
-    }
+    rust_target(TARGET)?;
     run(cargo().args([
         "check",
         "--package",
@@ -40,6 +37,15 @@ pub fn wasm() -> Result {
         "--target",
         TARGET,
     ]))
+}
+
+/// The standard library for a target.
+pub fn rust_target(target: &str) -> Result {
+    // Without rustup the toolchain may still have it: cargo tells.
+    if works(in_checkout("rustup").arg("--version")) {
+        run(in_checkout("rustup").args(["target", "add", target]))?;
+    }
+    Ok(())
 }
 
 /// Minimal toolchains come without these.

@@ -10,9 +10,11 @@ mod check;
 mod command;
 mod hwloc;
 mod model;
+mod newer_node;
 mod pack;
 mod tally;
 mod test;
+mod wasm_kernels;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::command::{announce, cannot_start, cargo, node, npm_program, run};
 use crate::tally::Tally;
-use crate::{Result, build, model, root};
+use crate::{Result, build, model, root, wasm_kernels};
 
 /// How often the patient tests (leaks, races, fuzzing) repeat.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,7 @@ pub fn all(depth: Depth) -> Result {
     // Compiled by itself first, because the quiet runner below would hide cargo's progress.
     run(cargo().args(["test", "--workspace", "--no-run"]))?;
     run(models()?.arg("--no-run"))?;
+    let modules = wasm_kernels::tests()?;
 
     let mut sum = Tally::default();
     sum += counted(
@@ -34,6 +35,9 @@ pub fn all(depth: Depth) -> Result {
         depth,
     )?;
     sum += counted(&mut models()?, depth)?;
+    for mut module in modules {
+        sum += counted(&mut module, depth)?;
+    }
     sum += counted(&mut node_tests(depth)?, depth)?;
     sum += one(npm_program("tsc").args(["--project", "tests/types/tsconfig.json", "--noEmit"]));
 
