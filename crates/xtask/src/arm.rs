@@ -9,6 +9,7 @@
 use std::process::Command;
 
 use crate::Result;
+use crate::check::rust_target;
 use crate::command::{cargo, in_checkout, run, works};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
@@ -53,10 +54,7 @@ pub fn tests() -> Result<Option<Vec<Command>>> {
             return Ok(None);
         }
     }
-    // Without rustup the toolchain may still have the target: cargo tells.
-    if works(in_checkout("rustup").arg("--version")) {
-        run(in_checkout("rustup").args(["target", "add", TARGET]))?;
-    }
+    rust_target(TARGET)?;
     run(compile().arg("--no-run"))?;
     let command = |(cpu, names): &(&str, &[&str])| {
         let mut command = compile();

@@ -30,7 +30,7 @@ pub fn lint() -> Result {
 /// The engine without an operating system under it, and the module over it.
 pub fn wasm() -> Result {
     rust_component("clippy", "clippy")?;
-    wasm::target("wasm32-unknown-unknown")?;
+    rust_target("wasm32-unknown-unknown")?;
     run(cargo().args([
         "clippy",
         "--package",
@@ -44,6 +44,15 @@ pub fn wasm() -> Result {
         "--deny",
         "warnings",
     ]))
+}
+
+/// The standard library for a target.
+pub fn rust_target(target: &str) -> Result {
+    // Without rustup the toolchain may still have it: cargo tells.
+    if works(in_checkout("rustup").arg("--version")) {
+        run(in_checkout("rustup").args(["target", "add", target]))?;
+    }
+    Ok(())
 }
 
 /// Minimal toolchains come without these.

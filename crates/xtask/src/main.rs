@@ -12,10 +12,12 @@ mod command;
 mod fake_gpu;
 mod hwloc;
 mod model;
+mod newer_node;
 mod pack;
 mod tally;
 mod test;
 mod wasm;
+mod wasm_kernels;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::command::{announce, cannot_start, cargo, node, npm_program, run};
 use crate::tally::Tally;
-use crate::{Result, arm, build, model, root};
+use crate::{Result, arm, build, model, newer_node, root, wasm_kernels};
 
 /// How often the patient tests (leaks, races, fuzzing) repeat.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,7 @@ pub fn all(depth: Depth) -> Result {
     run(cargo().args(["test", "--workspace", "--no-run"]))?;
     run(models()?.arg("--no-run"))?;
     let arm = arm::tests()?;
+    let modules = wasm_kernels::tests()?;
 
     let mut sum = Tally::default();
     sum += counted(
@@ -42,6 +43,9 @@ pub fn all(depth: Depth) -> Result {
             }
         }
         None => sum.skipped += 1,
+    }
+    for mut module in modules {
+        sum += counted(&mut module, depth)?;
     }
     sum += counted(&mut node_tests(depth)?, depth)?;
     sum += one(npm_program("tsc").args(["--project", "tests/types/tsconfig.json", "--noEmit"]));
@@ -74,7 +78,9 @@ fn models() -> Result<Command> {
 /// One process for all of Node's tests. One file at a time: some of them measure delays.
 fn node_tests(depth: Depth) -> Result<Command> {
     let mut command = node();
-    command.args(["--test", "--test-reporter=spec", "--test-concurrency=1"]);
+    command
+        .args(["--test", "--test-reporter=spec", "--test-concurrency=1"])
+        .env("UFORM_NEWER_NODE", newer_node::make()?);
     if depth == Depth::Short {
         // A hang is a failure with a name, not a job that never ends.
         command.arg("--test-timeout=300000");

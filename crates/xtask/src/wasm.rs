@@ -13,7 +13,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use wasm_bindgen_cli_support::Bindgen;
 
-use crate::command::{cargo, in_checkout, run, works};
+use crate::check::rust_target;
+use crate::command::{cargo, in_checkout, run};
 use crate::{Result, root};
 
 /// One module.
@@ -71,7 +72,7 @@ impl Module {
         if self.target == WASM64 {
             with_standard_library(&mut command)?;
         } else {
-            self::target(self.target)?;
+            rust_target(self.target)?;
         }
         run(&mut command)?;
         Ok(folder.join(self.target).join("wasm/uform_wasm.wasm"))
@@ -130,14 +131,6 @@ impl Module {
         }
         Ok(())
     }
-}
-
-/// Sees to it that the toolchain has a target. Without rustup it may have: cargo tells.
-pub fn target(name: &str) -> Result {
-    if works(in_checkout("rustup").arg("--version")) {
-        run(in_checkout("rustup").args(["target", "add", name]))?;
-    }
-    Ok(())
 }
 
 /// Lets cargo compile the standard library from its source, which stable compilers do when told

@@ -274,7 +274,7 @@ impl<C, D> Order<C, D> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(target_family = "wasm")))]
 mod tests {
     use super::{Mood, Order, Refusal, Ticket};
     use proptest::prelude::*;

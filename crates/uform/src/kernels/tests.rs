@@ -3,6 +3,7 @@
 //! Against f64: a naive computation, so that a mistake the classes share is seen. Against itself:
 //! a row or text alone, in a batch, and on any number of lanes gives the same bits.
 
+#[cfg(not(target_family = "wasm"))]
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::coefficients::EXP_LIMIT;
@@ -19,11 +20,11 @@ impl ForkJoin for Threads {
     }
 
     fn run(&self, tasks: usize, body: &(dyn Fn(usize, usize) + Sync)) {
-        if cfg!(target_family = "wasm") {
-            (0..tasks).for_each(|task| body(task % self.0, task));
-            return;
-        }
+        #[cfg(target_family = "wasm")]
+        (0..tasks).for_each(|task| body(task % self.0, task));
+        #[cfg(not(target_family = "wasm"))]
         let next = AtomicUsize::new(0);
+        #[cfg(not(target_family = "wasm"))]
         rayon::scope(|scope| {
             for lane in 0..self.0 {
                 let next = &next;

@@ -80,7 +80,7 @@ fn longest_lane(blocks: &[Range<usize>], lengths: &[usize], lanes: usize) -> f64
     loads.into_iter().max().unwrap_or(0) as f64
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(target_family = "wasm")))]
 mod tests {
     use proptest::prelude::*;
 

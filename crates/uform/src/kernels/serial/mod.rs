@@ -160,8 +160,12 @@ fn apply(values: &mut [f32], curve: impl Fn(f32) -> f32) {
     }
 }
 
-/// `x` held to ±`limit`; NaN stays NaN.
+/// `x` held to ±`limit`; NaN stays NaN. It is asked for, since a compiler that may use WebAssembly's
+/// relaxed SIMD turns comparisons into an instruction that loses it.
 fn hold(x: f32, limit: f32) -> f32 {
+    if x.is_nan() {
+        return x;
+    }
     let x = if x < -limit { -limit } else { x };
     if x > limit { limit } else { x }
 }
@@ -202,6 +206,10 @@ fn gelu_tanh(x: f32) -> f32 {
 }
 
 fn relu(x: f32) -> f32 {
+    // As for `hold`.
+    if x.is_nan() {
+        return x;
+    }
     if x < 0.0 { 0.0 } else { x }
 }
 

@@ -36,6 +36,10 @@ mod dot;
 
 vector::class!(V4, CLASS, ["simd128"], Dot);
 
+/// Whether the module uses relaxed SIMD. Compilers then take the instruction behind `f32x4_pmax`
+/// (`a < b ? b : a`, which is one of a processor's) for the relaxed one, which may lose a NaN.
+const RELAXED: bool = cfg!(target_feature = "relaxed-simd");
+
 /// Four lanes.
 #[derive(Clone, Copy)]
 struct V4(v128);
@@ -125,14 +129,21 @@ impl Simd for V4 {
         #[cfg(not(target_feature = "relaxed-simd"))]
         V4(f32x4_add(f32x4_mul(self.0, factor.0), term.0))
     }
-    // `f32x4_pmax(a, b)` is `a < b ? b : a`, one instruction of a processor, unlike `f32x4_max`.
     #[inline(always)]
     unsafe fn max(self, other: Self) -> Self {
-        V4(f32x4_pmax(other.0, self.0))
+        V4(if RELAXED {
+            v128_bitselect(self.0, other.0, f32x4_gt(self.0, other.0))
+        } else {
+            f32x4_pmax(other.0, self.0)
+        })
     }
     #[inline(always)]
     unsafe fn min(self, other: Self) -> Self {
-        V4(f32x4_pmin(other.0, self.0))
+        V4(if RELAXED {
+            v128_bitselect(self.0, other.0, f32x4_lt(self.0, other.0))
+        } else {
+            f32x4_pmin(other.0, self.0)
+        })
     }
     #[inline(always)]
     unsafe fn mantissa_to_exponent(self) -> Self {
