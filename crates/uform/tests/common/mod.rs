@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+pub mod fake;
 pub mod tiny;
 
 use std::path::PathBuf;
