@@ -14,6 +14,8 @@ import { fileURLToPath } from "node:url";
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const model = join(root, "models", "all-MiniLM-L6-v2");
 const verbsWithModel = ["fetch-model", "test", "bench", "demo", "demo-browser"];
+const compiler = join(root, "target", "nvrtc");
+const verbsWithCompiler = ["kernels", "test"];
 
 const [verb, ...rest] = process.argv.slice(2);
 
@@ -52,11 +54,10 @@ function missingSystemPackages() {
     if (!canLinkForArm) packages.push(`gcc-${arm}`, "libc6-dev-arm64-cross");
     if (!works("qemu-aarch64", ["--version"])) packages.push("qemu-user");
   }
-  if (
-    verbsWithModel.includes(verb) &&
-    !existsSync(model) &&
-    !works("python3", ["-m", "pip", "--version"])
-  ) {
+  const downloads =
+    (verbsWithModel.includes(verb) && !existsSync(model)) ||
+    (verbsWithCompiler.includes(verb) && !existsSync(compiler));
+  if (downloads && !works("python3", ["-m", "pip", "--version"])) {
     packages.push("python3", "python3-pip");
   }
   return packages;

@@ -96,7 +96,8 @@ test("a driver that does not work is no GPU, and quiet", () => {
     assert.deepEqual([words.includes("cuda"), words.includes("hip")], [count > 1, count % 2 > 0]);
   }
   const broken = mkdtempSync(join(tmpdir(), "uform-broken-"));
-  writeFileSync(join(broken, "libcuda.so.1"), "not a library");
+  const hip = ["so.7", "so.6", "so.5", "so"].map((end) => `libamdhip64.${end}`);
+  for (const name of ["libcuda.so.1", ...hip]) writeFileSync(join(broken, name), "not a library");
   assert.deepEqual(value("uform.gpuDevices()", { LD_LIBRARY_PATH: broken }), []);
   rmSync(broken, { recursive: true });
 });

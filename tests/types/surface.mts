@@ -12,6 +12,9 @@ import {
   type ExecutorDescription,
   type ExecutorForRamConfig,
   type ExecutorOnPoolConfig,
+  type GpuDevice,
+  gpuDevices,
+  GpuVendor,
   type LoadRamOptions,
   Model,
   type ModelDescription,
@@ -31,6 +34,10 @@ const is = <_Holds extends true>() => {};
 
 is<Same<ReturnType<typeof capabilitiesCompiled>, string>>();
 is<Same<ReturnType<typeof capabilitiesAvailable>, string>>();
+is<Same<ReturnType<typeof gpuDevices>, GpuDevice[]>>();
+is<Same<GpuDevice["vendor"], GpuVendor>>();
+is<Same<GpuDevice["gpuClass"] | GpuDevice["uuid"] | GpuDevice["pciAddress"], string | null>>();
+is<Same<(typeof GpuVendor)["Apple"], GpuVendor.Apple>>();
 
 {
   using executor = Executor.forRam({ threads: 2, cpuClass: "serial", deferredLimit: 8 });

@@ -1,13 +1,12 @@
 //! Devices listed and driven, on the stand-ins for the vendors' drivers that `fake-gpu` has.
-//!
-//! A process has one driver of a vendor's for its life, so every case is a process of its own.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod common;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::{env, fs};
 
-use serde_json::{Value, json};
+use common::fake::{Case, MARK, alone, child, drivers};
 use uform::device::{Argument, Code, Device, Runtime, Shape, devices};
 use uform::hardware::{capabilities, gpu_devices};
 use uform::{Error, Result, Status};
@@ -18,68 +17,6 @@ const MULTIPLY: &str = include_str!("../../fake-gpu/tests/kernels/multiply.ptx")
 
 const TWO: &str = "H200:9.0:132:143771,RTX4090:8.9:128:24564";
 const AMD: &str = "MI300X:gfx942:304:196608";
-
-/// A process's environment, and what is to be found in it.
-#[derive(Default)]
-struct Case<'a> {
-    cuda: &'a str,
-    hip: &'a str,
-    fault: &'a str,
-}
-
-const MARK: &str = "UFORM_TEST_ALONE";
-
-/// Runs the test called `name` in a process of its own for every case; `body` is told which it is.
-/// Afterwards nothing of a device may be left.
-fn alone(name: &str, cases: &[Case<'_>], body: impl Fn(usize)) {
-    if let Ok(case) = env::var(MARK) {
-        return body(case.parse().unwrap());
-    }
-    let folder = drivers();
-    for (number, case) in cases.iter().enumerate() {
-        let counts = folder.path().join("counts");
-        let printed = child(name, number, case, folder.path(), &counts);
-        assert!(printed.contains("1 passed"), "case {number}: {printed}");
-        let counts = fs::read_to_string(counts).unwrap_or_default();
-        for line in counts.lines() {
-            let mut alive: Value = serde_json::from_str(line).unwrap();
-            alive["launches"] = json!(0);
-            let none = json!({
-                "contexts": 0, "allocations": 0, "hostAllocations": 0, "streams": 0, "modules": 0,
-                "launches": 0,
-            });
-            assert_eq!(alive, none, "case {number}");
-        }
-    }
-}
-
-fn child(name: &str, number: usize, case: &Case<'_>, drivers: &Path, counts: &Path) -> String {
-    let output = Command::new(env::current_exe().unwrap())
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
-        .env(MARK, number.to_string())
-        .env("LD_LIBRARY_PATH", drivers)
-        .env("FAKE_CUDA_DEVICES", case.cuda)
-        .env("FAKE_HIP_DEVICES", case.hip)
-        .env("FAKE_CUDA_FAULT", case.fault)
-        .env("FAKE_GPU_COUNTS", counts)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "case {number}: {errors}");
-    assert_eq!(errors, "", "case {number}");
-    String::from_utf8_lossy(&output.stdout).into()
-}
-
-/// A folder with the stand-ins, which cargo has built beside this program.
-fn drivers() -> tempfile::TempDir {
-    let program = env::current_exe().unwrap();
-    let built = program.parent().unwrap().join("libfake_gpu.so");
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["libcuda.so.1", "libamdhip64.so.6"] {
-        fs::copy(&built, folder.path().join(name)).unwrap();
-    }
-    folder
-}
 
 /// What is listed, without what the stand-in makes up.
 fn listed() -> Vec<(String, u32, u32, u64, Option<&'static str>)> {
@@ -225,27 +162,21 @@ fn files_that_are_no_driver_are_quiet() {
         assert!(!capabilities::available().contains("cuda"));
         return;
     }
-    for content in [
-        None,
-        Some(&b""[..]),
-        Some(b"\x7fELF and then nothing"),
-        Some(b"text"),
-    ] {
+    for content in [&b""[..], b"\x7fELF and then nothing", b"text"] {
         let folder = tempfile::tempdir().unwrap();
-        if let Some(content) = content {
-            for name in ["libcuda.so.1", "libamdhip64.so.6"] {
-                fs::write(folder.path().join(name), content).unwrap();
-            }
+        let hip = ["so.7", "so.6", "so.5", "so"].map(|end| format!("libamdhip64.{end}"));
+        for name in hip.iter().map(String::as_str).chain(["libcuda.so.1"]) {
+            fs::write(folder.path().join(name), content).unwrap();
         }
         // A toolkit's stub has this name, and is not looked at.
-        let stub = drivers().path().join("libcuda.so.1");
-        let _ = fs::copy(stub, folder.path().join("libcuda.so"));
-        let nothing = PathBuf::from("/dev/null");
+        let stub = drivers();
+        let stub = stub.path().join("libcuda.so.1");
+        fs::copy(stub, folder.path().join("libcuda.so")).unwrap();
         let case = Case {
             cuda: TWO,
             ..Case::default()
         };
-        assert!(child(NAME, 0, &case, folder.path(), &nothing).contains("1 passed"));
+        child(NAME, 0, &case, folder.path(), Path::new("/dev/null"));
     }
 }
 

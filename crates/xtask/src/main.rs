@@ -11,6 +11,7 @@ mod check;
 mod command;
 mod fake_gpu;
 mod hwloc;
+mod kernels;
 mod model;
 mod newer_node;
 mod pack;
@@ -32,6 +33,7 @@ cargo xtask <verb>
   hwloc               the static library that cargo links, into target/hwloc/
   fetch-model         all-MiniLM-L6-v2, into models/
   fake-gpu DIR        stand-ins for the GPU vendors' driver libraries, for tests, into DIR
+  kernels [--check]   the GPU kernels, out of CUDA C++; --check only compares with what is there
   test [--soak]       every test; --soak repeats the patient ones many times
   lint                formatting, clippy, the TypeScript compiler
   wasm                the WebAssembly modules, into dist/web/
@@ -60,6 +62,8 @@ fn dispatch(verb: &str, rest: &[String]) -> Result {
         ("hwloc", []) => hwloc::make(),
         ("fetch-model", []) => model::fetch(),
         ("fake-gpu", [folder]) => fake_gpu::make(folder),
+        ("kernels", []) => kernels::make(),
+        ("kernels", [flag]) if flag == "--check" => kernels::check(),
         ("test", []) => test::all(test::Depth::Short),
         ("test", [flag]) if flag == "--soak" => test::all(test::Depth::Soak),
         ("lint", []) => check::lint(),

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::command::{announce, cannot_start, cargo, node, npm_program, run};
 use crate::tally::Tally;
-use crate::{Result, arm, build, model, newer_node, root, wasm_kernels};
+use crate::{Result, arm, build, kernels, model, newer_node, root, wasm_kernels};
 
 /// How often the patient tests (leaks, races, fuzzing) repeat.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,7 @@ pub fn all(depth: Depth) -> Result {
         sum += counted(&mut module, depth)?;
     }
     sum += counted(&mut node_tests(depth)?, depth)?;
+    sum += outcome(kernels::check());
     sum += one(npm_program("tsc").args(["--project", "tests/types/tsconfig.json", "--noEmit"]));
 
     let seconds = start.elapsed().as_secs();
@@ -154,17 +155,18 @@ fn counted(command: &mut Command, depth: Depth) -> Result<Tally> {
 
 /// A command that is one test by itself.
 fn one(command: &mut Command) -> Tally {
-    match run(command) {
-        Ok(()) => Tally {
-            passed: 1,
-            ..Tally::default()
-        },
+    outcome(run(command))
+}
+
+/// One test, by how it ended.
+fn outcome(result: Result) -> Tally {
+    let mut tally = Tally::default();
+    match result {
+        Ok(()) => tally.passed = 1,
         Err(message) => {
             eprintln!("{message}");
-            Tally {
-                failed: 1,
-                ..Tally::default()
-            }
+            tally.failed = 1;
         }
     }
+    tally
 }

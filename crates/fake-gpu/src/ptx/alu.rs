@@ -151,6 +151,13 @@ pub(super) fn lanewise(name: &str, modifiers: &[&str], kinds: &[&str]) -> Option
             _ => None,
         }
         .map(|(run, count)| (run, if name == "mul" { 2 } else { count })),
+        // Rounded otherwise than to nearest: a sum of f32 in f64, then the last step.
+        "fma" if kind == "f32" && (has("rm") || has("rp") || has("rz")) => {
+            let round = rounding(modifiers);
+            three(move |a: f32, b: f32, c: f32| {
+                directed(f64::from(a) * f64::from(b) + f64::from(c), round)
+            })
+        }
         "copysign" if kind == "f32" => two(|a: f32, b: f32| b.copysign(a)),
         _ => match kind {
             "u16" | "b16" => integer_u16(name, modifiers),
@@ -167,7 +174,7 @@ pub(super) fn lanewise(name: &str, modifiers: &[&str], kinds: &[&str]) -> Option
 }
 
 macro_rules! integer {
-    ($function:ident, $t:ty, $wide:ty) => {
+    ($function:ident, $t:ty, $wide:ty, $abs:expr) => {
         fn $function(name: &str, modifiers: &[&str]) -> Option<(Run, usize)> {
             let is_high = modifiers.contains(&"hi");
             let high = |a: $t, b: $t| ((a as $wide * b as $wide) >> <$t>::BITS) as $t;
@@ -184,13 +191,7 @@ macro_rules! integer {
                 "min" => two(|a: $t, b: $t| a.min(b)),
                 "max" => two(|a: $t, b: $t| a.max(b)),
                 "neg" => one(|a: $t| (0 as $t).wrapping_sub(a)),
-                "abs" => one(|a: $t| {
-                    if (a as $wide) < 0 as $wide {
-                        (0 as $t).wrapping_sub(a)
-                    } else {
-                        a
-                    }
-                }),
+                "abs" => one(|a: $t| $abs(a)),
                 "and" => two(|a: $t, b: $t| a & b),
                 "or" => two(|a: $t, b: $t| a | b),
                 "xor" => two(|a: $t, b: $t| a ^ b),
@@ -201,18 +202,20 @@ macro_rules! integer {
     };
 }
 
-integer!(integer_u16, u16, i32);
-integer!(integer_i16, i16, i32);
-integer!(integer_u32, u32, i64);
-integer!(integer_i32, i32, i64);
-integer!(integer_u64, u64, i128);
-integer!(integer_i64, i64, i128);
+// With a type that holds every product.
+integer!(integer_u16, u16, u32, std::convert::identity);
+integer!(integer_i16, i16, i32, i16::wrapping_abs);
+integer!(integer_u32, u32, u64, std::convert::identity);
+integer!(integer_i32, i32, i64, i32::wrapping_abs);
+integer!(integer_u64, u64, u128, std::convert::identity);
+integer!(integer_i64, i64, i128, i64::wrapping_abs);
 
 macro_rules! float {
     ($function:ident, $t:ty) => {
         fn $function(name: &str, modifiers: &[&str]) -> Option<(Run, usize)> {
-            // Rounded to nearest, or approximate; saturation would be a different sum.
-            if modifiers.contains(&"sat") {
+            // Rounded to nearest, or approximate; anything else would be another sum.
+            let others = ["sat", "rm", "rp", "rz"];
+            if others.iter().any(|other| modifiers.contains(other)) {
                 return None;
             }
             match name {
@@ -241,6 +244,19 @@ macro_rules! float {
 float!(float_f32, f32);
 float!(float_f64, f64);
 
+/// The `f32` on that side of a value.
+fn directed(value: f64, round: Round) -> f32 {
+    let nearest = value as f32;
+    let off = f64::from(nearest) - value;
+    match round {
+        Round::Down if off > 0.0 => nearest.next_down(),
+        Round::Up if off < 0.0 => nearest.next_up(),
+        Round::Zero if off > 0.0 && value > 0.0 => nearest.next_down(),
+        Round::Zero if off < 0.0 && value < 0.0 => nearest.next_up(),
+        _ => nearest,
+    }
+}
+
 /// Four bytes out of eight, each picked by three bits of the selector; a fourth repeats its sign.
 fn permuted(low: u32, high: u32, selector: u32) -> u32 {
     let bytes = (u64::from(high) << 32 | u64::from(low)).to_le_bytes();
@@ -253,6 +269,14 @@ fn permuted(low: u32, high: u32, selector: u32) -> u32 {
         }
     });
     u32::from_le_bytes(picked)
+}
+
+/// So many bits of the first operand in place of the second's, from a bit on.
+pub(super) fn insert(at: u32, bits: u32) -> Run {
+    let mask = (((1u64 << bits.min(32)) - 1) << at.min(32)) as u32;
+    let run = two(move |a: u32, b: u32| a.checked_shl(at).unwrap_or(0) & mask | b & !mask);
+    // Two operands are never unknown.
+    run.map_or(Box::new(|_, b, _| *b), |(run, _)| run)
 }
 
 /// A value between two types.
@@ -270,23 +294,26 @@ enum Round {
     Up,
 }
 
-fn convert(modifiers: &[&str], kinds: &[&str]) -> Option<(Run, usize)> {
-    let has = |modifier: &str| modifiers.contains(&modifier);
-    if has("relu") {
-        return None;
-    }
-    let round = modifiers.iter().find_map(|modifier| match *modifier {
-        "rn" | "rni" => Some(Round::Nearest),
+fn rounding(modifiers: &[&str]) -> Round {
+    let rounds = modifiers.iter().find_map(|modifier| match *modifier {
         "rz" | "rzi" => Some(Round::Zero),
         "rm" | "rmi" => Some(Round::Down),
         "rp" | "rpi" => Some(Round::Up),
         _ => None,
     });
+    rounds.unwrap_or(Round::Nearest)
+}
+
+fn convert(modifiers: &[&str], kinds: &[&str]) -> Option<(Run, usize)> {
+    let has = |modifier: &str| modifiers.contains(&modifier);
+    if has("relu") {
+        return None;
+    }
+    let round = rounding(modifiers);
     // Between floats of one type, `rni` and its kind give whole numbers.
     let is_whole = modifiers
         .iter()
         .any(|modifier| modifier.len() == 3 && modifier.ends_with('i'));
-    let round = round.unwrap_or(Round::Nearest);
     let saturates = has("sat");
     match kinds {
         // The first operand is the upper half.

@@ -340,6 +340,16 @@ impl Reader<'_> {
                 is_transposed: has("trans"),
             }),
             "mma" => self.multiply(modifiers, operands),
+            "bfi" if kind == "b32" => {
+                let constant = |at| literal(operand(at)?).ok_or_else(|| self.wrong());
+                let (at, bits) = (constant(3)?, constant(4)?);
+                let sources = [self.source(operand(1)?)?, self.source(operand(2)?)?];
+                Ok(Operation::Lanewise {
+                    out: self.register(operand(0)?)?,
+                    sources: [sources[0], sources[1], Source::Value(0)],
+                    run: alu::insert(at as u32, bits as u32),
+                })
+            }
             _ => self.lanewise(name, modifiers, &kinds, operands),
         }
     }

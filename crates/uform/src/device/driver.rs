@@ -182,13 +182,9 @@ pub(super) struct Launch<'a> {
     pub arguments: &'a mut [*mut c_void],
 }
 
-/// A handle of the driver.
+/// A handle of the driver: a name, which any thread may use that has entered its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Raw(pub usize);
-
-// SAFETY: a handle is a name. Any thread may use it that has entered its context; what it names
-// is kept alive by its owner.
-unsafe impl Send for Raw {}
 
 /// A driver that has started.
 ///

@@ -7,6 +7,8 @@
 //! hands out ([`Buffer`], [`HostBuffer`], [`Stream`], [`Module`], [`Kernel`]) own those
 //! handles, and are what the floors above use.
 //!
+//! [`kernels`] is the code that devices run, and what it was made of.
+//!
 //! Three rules hold throughout:
 //! - A result code is a number. Newer drivers return codes that no header of today knows, and
 //!   each of them is a [`Failure`] like any other.
@@ -20,6 +22,7 @@
 mod cuda;
 mod driver;
 mod hip;
+pub mod kernels;
 mod kfd;
 mod memory;
 mod module;

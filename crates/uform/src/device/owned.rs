@@ -58,12 +58,25 @@ impl Device {
         if let Some(fault) = self.fault.get() {
             return Err(fault.clone().into());
         }
-        self.inside(work).map_err(|failure| {
-            if failure.status() == Status::DeviceFault {
-                return self.fault.get_or_init(|| failure).clone().into();
-            }
-            failure.into()
-        })
+        self.inside(work).map_err(|failure| self.told(failure))
+    }
+
+    /// The same for what waits, which is done on a device that faulted, too: after it the device reaches
+    /// no memory of the host's any more.
+    pub(super) fn waiting(&self, work: impl FnOnce(&dyn Driver) -> Answer<()>) -> Result<()> {
+        let outcome = self.inside(|driver, _| work(driver));
+        match self.fault.get() {
+            Some(fault) => Err(fault.clone().into()),
+            None => outcome.map_err(|failure| self.told(failure)),
+        }
+    }
+
+    /// A failure as an error. The first fault is kept, and stands for all that follow it.
+    fn told(&self, failure: Failure) -> Error {
+        match failure.status() {
+            Status::DeviceFault => self.fault.get_or_init(|| failure).clone().into(),
+            _ => failure.into(),
+        }
     }
 
     /// The same for what gives things back, which is tried on a device that faulted, too, and

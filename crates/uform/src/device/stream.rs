@@ -75,8 +75,9 @@ impl Stream {
     /// [`DeviceFault`](crate::Status::DeviceFault), which may be that of something submitted long
     /// ago, on any stream of the device.
     pub fn wait(&self) -> Result<()> {
-        // SAFETY: the stream lives as long as this does.
-        self.submit(|driver| unsafe { driver.wait(self.stream) })
+        self.device
+            // SAFETY: the stream lives as long as this does.
+            .waiting(|driver| unsafe { driver.wait(self.stream) })
     }
 
     /// Whether everything submitted so far is done.

@@ -1,5 +1,7 @@
 //! A library's functions as a struct of pointers, all of them found before the first is called.
 
+use std::error::Error;
+
 use libloading::Library;
 
 use super::driver::Absent;
@@ -84,7 +86,7 @@ pub(super) fn open(names: &[&'static str]) -> Result<(&'static Library, &'static
             Err(error) => {
                 first.get_or_insert(Absent::Library {
                     library: name,
-                    reason: error.to_string(),
+                    reason: words(&error),
                 });
             }
         }
@@ -93,6 +95,14 @@ pub(super) fn open(names: &[&'static str]) -> Result<(&'static Library, &'static
         library: "",
         reason: "no name is known".into(),
     }))
+}
+
+/// The loader's own words, which the error has inside.
+fn words(error: &dyn Error) -> String {
+    match error.source() {
+        Some(source) => words(source),
+        None => error.to_string(),
+    }
 }
 
 #[cfg(unix)]
@@ -105,7 +115,7 @@ fn load(name: &str) -> Result<Library, libloading::Error> {
 
 #[cfg(not(unix))]
 fn load(name: &str) -> Result<Library, libloading::Error> {
-    // SAFETY: as above.
+    // SAFETY: as for other systems.
     unsafe { Library::new(name) }
 }
 

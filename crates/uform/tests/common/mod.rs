@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+pub mod fake;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod sandbox;
 pub mod tiny;
