@@ -6,7 +6,7 @@
 //! encoder is ([`config`]), and a handful of small files how the model wants to be
 //! used ([`settings`], [`prompts`]). The numbers are in safetensors files
 //! ([`blob`], [`tensors`], [`weights`]), the vocabulary in `tokenizer.json`
-//! ([`tokenizer_file`], [`tokenizer`]). `load` reads all of it in order; what is wrong
+//! ([`tokenizer_file`], [`tokenizer`], `pipeline`, `words`). `load` reads all of it in order; what is wrong
 //! with a file is said there, by name, before anything is computed. On the way it takes the
 //! model's [`Fingerprint`], and a loaded model can tell what it is ([`Description`]).
 //!
@@ -31,6 +31,7 @@ mod load;
 pub mod modules;
 pub mod nearest;
 pub mod opened;
+mod pipeline;
 mod plan;
 mod pooling;
 pub mod pooling_mode;
@@ -43,6 +44,7 @@ mod tokenized;
 pub mod tokenizer;
 pub mod tokenizer_file;
 pub mod weights;
+mod words;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
