@@ -219,7 +219,7 @@ impl Model {
         self.shared.parts.dimensions()
     }
 
-    /// Bytes of weights in memory.
+    /// Bytes of weights in memory: `docs/memory.md` has the formula.
     pub fn bytes(&self) -> usize {
         let parts = &self.shared.parts;
         parts.bert.bytes() + parts.heads.iter().map(Head::bytes).sum::<usize>()
