@@ -36,6 +36,8 @@ fn main() {
         };
         Executor::for_ram(&options).expect("two threads")
     });
+    let source = Folder::open(&path).expect("a folder");
+    let built = tokenizer(&source);
     let mut steps: Vec<Step<'_>> = vec![
         ("read the weights' file".into(), Box::new(|| read(&path))),
         (
@@ -46,13 +48,11 @@ fn main() {
             "the tokenizer".into(),
             Box::new(|| drop(tokenizer(&Folder::open(&path).expect("a folder")))),
         ),
+        (
+            "tokens of 1000 queries".into(),
+            Box::new(|| tokens(&built, "how do i reset my password", 1000)),
+        ),
     ];
-    let source = Folder::open(&path).expect("a folder");
-    let built = tokenizer(&source);
-    steps.push((
-        "tokens of 1000 queries".into(),
-        Box::new(|| tokens(&built, "how do i reset my password", 1000)),
-    ));
     for precision in [Precision::F32, Precision::Bf16, Precision::I8] {
         for executor in &executors {
             let path = &path;
