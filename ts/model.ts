@@ -40,7 +40,7 @@ export type Pooling = (typeof poolings)[number];
 
 /** How {@link Model.loadRam} loads. */
 export interface LoadRamOptions {
-  /** Which threads read and pack the weights. Absent: the caller's own. */
+  /** Which threads read and pack the weights. Absent: two of its own, for the while. */
   executor?: Executor | undefined;
   /**
    * The memory domains (NUMA nodes, by the system's ids) the weights lie in, by turns where there

@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use uform::executor::Executor;
 use uform::kernels::Precision;
-use uform::model::files::Source;
 use uform::model::folder::Folder;
 use uform::model::opened::Opened;
 use uform::model::tokenizer::Tokenizer;
@@ -37,13 +36,22 @@ fn main() {
         };
         Executor::for_ram(&options).expect("two threads")
     });
+    let source = Folder::open(&path).expect("a folder");
+    let built = tokenizer(&source);
     let mut steps: Vec<Step<'_>> = vec![
         ("read the weights' file".into(), Box::new(|| read(&path))),
         (
             "settings and headers".into(),
             Box::new(|| drop(opened(&path))),
         ),
-        ("the tokenizer".into(), Box::new(|| tokenizer(&path))),
+        (
+            "the tokenizer".into(),
+            Box::new(|| drop(tokenizer(&Folder::open(&path).expect("a folder")))),
+        ),
+        (
+            "tokens of 1000 queries".into(),
+            Box::new(|| tokens(&built, "how do i reset my password", 1000)),
+        ),
     ];
     for precision in [Precision::F32, Precision::Bf16, Precision::I8] {
         for executor in &executors {
@@ -85,15 +93,21 @@ fn opened(path: &Path) -> Opened {
     Opened::open(&Folder::open(path).expect("a folder")).expect("a model")
 }
 
-fn tokenizer(path: &Path) {
-    let source = Folder::open(path).expect("a folder");
+fn tokenizer(source: &Folder) -> Tokenizer {
     let Opened {
         config, settings, ..
-    } = Opened::open(&source).expect("a model");
-    let source: &dyn Source = &source;
+    } = Opened::open(source).expect("a model");
     let folder = &settings.transformer;
-    let built = Tokenizer::load(source, folder, &settings.tokens, config.vocabulary);
-    black_box(built.expect("a tokenizer"));
+    Tokenizer::load(source, folder, &settings.tokens, config.vocabulary).expect("a tokenizer")
+}
+
+fn tokens(tokenizer: &Tokenizer, text: &str, times: usize) {
+    let mut ids = Vec::new();
+    for _ in 0..times {
+        ids.clear();
+        tokenizer.encode(text, &mut ids).expect("tokens");
+        black_box(&ids);
+    }
 }
 
 /// To the first vector.

@@ -5,6 +5,7 @@ mod common;
 use std::thread;
 
 use common::tiny::Tiny;
+use proptest::prelude::*;
 use serde_json::json;
 use uform::executor::Executor;
 use uform::model::{
@@ -218,4 +219,93 @@ fn an_empty_text_without_special_tokens_is_an_ordinary_row() {
         assert_eq!(found.row(1), embed(&["sea"]).row(0));
         assert_eq!(embed(&[""]).data, found.row(0));
     }
+}
+
+/// The tokenizers crate's own pipeline for a model's file, on whose steps ours is built.
+fn reference() -> tokenizers::pipeline::PipelineTokenizer {
+    let file = std::fs::read(common::real_model().join("tokenizer.json")).expect("there");
+    let mut file: serde_json::Value = serde_json::from_slice(&file).expect("JSON");
+    for key in ["truncation", "padding"] {
+        file[key] = serde_json::Value::Null;
+    }
+    let canonical = tokenizers::canonicalize_str(&file.to_string()).expect("sound");
+    tokenizers::from_json(&canonical).expect("sound")
+}
+
+/// Texts of everything that tokenizers tell apart.
+fn text() -> impl Strategy<Value = String> {
+    let words = prop::sample::select(vec![
+        "unaffable",
+        "##able",
+        "Kopfsteinpflaster",
+        "e\u{301}te",
+        "[MASK]",
+        "[mask]",
+        " [SEP]",
+        "##",
+        "#",
+        "\u{fffd}",
+        "\0",
+        "a\u{300}\u{301}",
+        "東京",
+        "ＡＢＣ",
+        "don't",
+        "3.14",
+        "\u{200d}",
+        "ß",
+    ]);
+    let part = prop_oneof![
+        words.prop_map(str::to_owned),
+        "\\PC{0,8}",
+        "[a-z]{1,12}",
+        Just(" ".to_owned()),
+        Just("x".repeat(101)),
+        any::<char>().prop_map(String::from),
+    ];
+    prop::collection::vec(part, 0..12).prop_map(|parts| parts.concat())
+}
+
+#[test]
+fn words_become_the_pieces_that_the_crate_makes_of_them() {
+    let (ours, reference) = (
+        tokenizer(&Folder::open(common::real_model()).expect("there")),
+        reference(),
+    );
+    let options = tokenizers::pipeline::EncodeOptions {
+        add_special_tokens: true,
+        ..Default::default()
+    };
+    let check = |text: &str| {
+        let mut expected = Vec::new();
+        let whole = reference.encode_into(text, &options, &mut expected);
+        whole.expect("encoded");
+        let expected = Vec::from_iter(expected.into_iter().map(u32::from));
+        (encode(&ours, text).1, expected)
+    };
+    proptest!(ProptestConfig::with_cases(1000), |(text in text())| {
+        let (found, expected) = check(&text);
+        if expected.len() <= ours.limit() {
+            prop_assert_eq!(found, expected, "{:?}", text);
+        }
+    });
+}
+
+#[test]
+fn a_token_beyond_the_vocabulary_has_the_id_that_follows() {
+    // An added token that is no entry: its id is that of the next one.
+    let added = |tiny: &mut Tiny| {
+        tiny.edit("tokenizer.json", |file| {
+            let vocabulary = file["model"]["vocab"].as_object_mut().expect("entries");
+            let tree = vocabulary.remove("cafe").expect("the last entry");
+            let mut token = file["added_tokens"][0].clone();
+            token["content"] = json!("<tree>");
+            token["id"] = tree;
+            token["special"] = json!(false);
+            file["added_tokens"]
+                .as_array_mut()
+                .expect("a list")
+                .push(token);
+        });
+    };
+    assert_eq!(encode(&tiny(added), "sea <tree>sea").1, [2, 11, 23, 11, 3]);
 }

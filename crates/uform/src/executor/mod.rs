@@ -383,7 +383,8 @@ impl Executor {
         self.core().threads.mood()
     }
 
-    /// Bytes of scratch all lanes hold together, as of the end of the last call.
+    /// Bytes of scratch all lanes hold together, as of the end of the last call: `docs/memory.md` has
+    /// a formula for the most.
     pub fn scratch_bytes(&self) -> usize {
         self.core().scratch_bytes.load(Ordering::Relaxed)
     }

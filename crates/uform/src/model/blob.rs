@@ -104,7 +104,7 @@ impl Blob {
     ///
     /// # Panics
     /// When a range reaches beyond the size.
-    pub fn piece(&self, range: Range<usize>, mut look: impl FnMut(&[u8])) -> Result<Piece<'_>> {
+    pub fn piece(&self, range: Range<usize>, look: impl FnMut(&[u8])) -> Result<Piece<'_>> {
         assert!(range.end as u64 <= self.size(), "a range within the file");
         Ok(Piece(match &self.0 {
             Contents::Memory(bytes) => {
@@ -113,14 +113,14 @@ impl Blob {
                 Held::Shared(bytes)
             }
             #[cfg(feature = "native")]
-            Contents::Disk(disk) => Held::Read(disk.read(range, &mut look)?),
+            Contents::Disk(disk) => Held::Read(disk.read(range, look)?),
         }))
     }
 }
 
 #[cfg(feature = "native")]
 impl Disk {
-    fn read(&self, range: Range<usize>, look: &mut dyn FnMut(&[u8])) -> Result<Buffer<'_>> {
+    fn read(&self, range: Range<usize>, mut look: impl FnMut(&[u8])) -> Result<Buffer<'_>> {
         let mut buffer = Buffer {
             floats: self.floats(range.len().div_ceil(size_of::<f32>()))?,
             bytes: range.len(),

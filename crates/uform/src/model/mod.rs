@@ -6,7 +6,7 @@
 //! encoder is ([`config`]), and a handful of small files how the model wants to be
 //! used ([`settings`], [`prompts`]). The numbers are in safetensors files
 //! ([`blob`], [`tensors`], [`weights`], and of 8 bits [`quantized`]), the vocabulary in `tokenizer.json`
-//! ([`tokenizer_file`], [`tokenizer`]). `load` reads all of it in order; what is wrong
+//! ([`tokenizer_file`], [`tokenizer`], `pipeline`, `words`). `load` reads all of it in order; what is wrong
 //! with a file is said there, by name, before anything is computed. On the way it takes the
 //! model's [`Fingerprint`], and a loaded model can tell what it is ([`Description`]). `quantize`
 //! writes a model's files again, with smaller weights.
@@ -32,6 +32,7 @@ mod load;
 pub mod modules;
 pub mod nearest;
 pub mod opened;
+mod pipeline;
 mod plan;
 mod pooling;
 pub mod pooling_mode;
@@ -50,6 +51,7 @@ pub mod tokenizer;
 pub mod tokenizer_file;
 pub mod wanted;
 pub mod weights;
+mod words;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -224,7 +226,7 @@ impl Model {
         self.shared.parts.dimensions()
     }
 
-    /// Bytes of weights in memory.
+    /// Bytes of weights in memory: `docs/memory.md` has the formula.
     pub fn bytes(&self) -> usize {
         let parts = &self.shared.parts;
         parts.bert.bytes() + parts.heads.iter().map(Head::bytes).sum::<usize>()

@@ -2,17 +2,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tokenizers::pipeline::{
-    EncodeOptions, Override, PipelineModel, PipelineToken, PipelineTokenizer,
-};
+use tokenizers::pipeline::{PipelineModel, PipelineToken, PipelineTokenizer};
 
 use super::{
     files::{LARGEST_TOKENIZER, Source, fetch, join},
+    pipeline::Pipeline,
     settings::TokenSettings,
     tokenizer_file::TokenizerFile,
 };
 use crate::error::{Error, Result, Status};
-use crate::memory::{reserve, with_room};
+use crate::memory::with_room;
 
 pub(super) const FILE: &str = "tokenizer.json";
 
@@ -32,8 +31,7 @@ const BYTES_A_BYTE: usize = 32;
 
 /// A model's tokenizer; one serves any number of threads at once.
 pub struct Tokenizer {
-    pipeline: PipelineTokenizer,
-    options: EncodeOptions,
+    pipeline: Pipeline,
     /// What precedes every text, such as `[CLS]`.
     before: Vec<u32>,
     /// What follows every text, such as `[SEP]`.
@@ -112,19 +110,12 @@ impl Tokenizer {
             )));
         }
         Ok(Tokenizer {
-            options: EncodeOptions {
-                // Added here, after the cut.
-                add_special_tokens: false,
-                encode_special_tokens: false,
-                padding: Override::Off,
-                truncation: Override::Off,
-            },
             before,
             after,
             special: file.special,
             limit: settings.limit,
             cut_left: settings.cut_left.unwrap_or(file.cut_left),
-            pipeline,
+            pipeline: Pipeline::new(pipeline, file.words),
         })
     }
 
@@ -142,28 +133,28 @@ impl Tokenizer {
                 "the tokens of a text",
             )?;
         }
-        let mut ids = Vec::new();
-        self.pipeline
-            .encode_into(text, &self.options, &mut ids)
-            .map_err(|error| {
-                Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error)
-            })?;
-        let around = self.before.len() + self.after.len();
-        let ids = PipelineToken::cast_slice(&ids);
-        let room = self.limit - around;
-        let kept = match ids.len().checked_sub(room) {
-            Some(excess) if self.cut_left => &ids[excess..],
-            Some(_) => &ids[..room],
-            None => ids,
-        };
-        reserve(out, around + kept.len(), "a text's tokens")?;
+        let start = out.len();
         out.extend_from_slice(&self.before);
-        out.extend_from_slice(kept);
+        let first = out.len();
+        if let Err(error) = self.pipeline.encode(text, out) {
+            out.truncate(start);
+            return Err(
+                Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error),
+            );
+        }
+        let around = self.before.len() + self.after.len();
+        let tokens = around + out.len() - first;
+        if let Some(excess) = tokens.checked_sub(self.limit) {
+            match self.cut_left {
+                true => drop(out.drain(first..first + excess)),
+                false => out.truncate(out.len() - excess),
+            }
+        }
         out.extend_from_slice(&self.after);
         // A text has fewer tokens than bytes, and texts are below 4 GiB.
         Ok(Count {
-            tokens: (around + ids.len()) as u32,
-            kept: (around + kept.len()) as u32,
+            tokens: tokens as u32,
+            kept: (out.len() - start) as u32,
         })
     }
 

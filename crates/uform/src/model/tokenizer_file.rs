@@ -3,9 +3,9 @@
 //! The pipeline reads one canonical spelling, and files in the wild use older
 //! ones, so a file is rewritten first. Its vocabulary, nearly all of its bytes, is
 //! the same in either spelling: it is surveyed and passed on as it stands, which
-//! makes the rewriting ten times faster. The survey also refuses what the
-//! pipeline would take too seriously: it sizes tables by the ids and
-//! lengths it is given, and recurses once a byte of a vocabulary entry.
+//! makes the rewriting ten times faster. A WordPiece vocabulary is not passed on but looked up in by
+//! ourselves ([`Words`]). The survey also refuses what the pipeline would take too seriously: it
+//! sizes tables by the ids and lengths it is given, and recurses once a byte of a vocabulary entry.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -16,6 +16,7 @@ use serde::{
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::settings::{NormalizerSettings, TokenSettings};
+use super::words::{Vocabulary, Words};
 use crate::error::{Error, Result};
 
 /// The longest vocabulary entry in bytes; real ones stay below 300.
@@ -26,8 +27,11 @@ const LONGEST_WORD: u64 = 1 << 16;
 
 /// A file the pipeline reads, and what it says that the pipeline is not asked.
 pub struct TokenizerFile {
-    /// The canonical spelling, without truncation and padding.
+    /// The canonical spelling, without truncation and padding. Where there are `words`, its
+    /// vocabulary is only what its other parts need.
     pub canonical: String,
+    /// The vocabulary, if it is one of WordPiece that has every added token.
+    pub words: Option<Words>,
     /// The largest id of the vocabulary.
     pub largest_id: u32,
     /// The ids of special tokens, such as `[SEP]`.
@@ -77,13 +81,48 @@ impl TokenizerFile {
         tokenizers::canonicalize_value(&mut rest).map_err(|error| {
             Error::corrupt(format!("{place}: not a valid tokenizer: {error}")).because(error)
         })?;
+        let words = words(&rest, &survey.entries);
+        let needed = words.as_ref().and_then(|words| needed(&rest, words));
         Ok(TokenizerFile {
-            canonical: splice(rest, vocabulary.get()),
+            canonical: match &needed {
+                Some(needed) => splice(rest, &needed.to_string()),
+                None => splice(rest, vocabulary.get()),
+            },
+            words: words.filter(|_| needed.is_some()),
             largest_id: survey.largest_id,
             special,
             cut_left,
         })
     }
+}
+
+/// The words of a canonical file whose model is WordPiece. A file in which something is missing has
+/// none: the pipeline's reader says what.
+fn words(rest: &Value, entries: &[(Cow<'_, str>, u32)]) -> Option<Words> {
+    let model = rest
+        .get("model")
+        .filter(|model| model["type"] == "WordPiece")?;
+    let longest_word = model["max_input_chars_per_word"].as_u64()?;
+    Words::new(&Vocabulary {
+        entries,
+        continuing_prefix: model["continuing_subword_prefix"].as_str()?,
+        unknown: model["unk_token"].as_str()?,
+        longest_word: usize::try_from(longest_word).ok()?,
+    })
+}
+
+/// The entries that a canonical file's other parts ask for: its added tokens, which have their ids from
+/// the vocabulary, and the unknown token. `None` when an added token is not there: then its id
+/// follows from how many entries there are.
+fn needed(rest: &Value, words: &Words) -> Option<Value> {
+    let added = rest.get("added_tokens").and_then(Value::as_array);
+    let contents = added
+        .into_iter()
+        .flatten()
+        .map(|token| token["content"].as_str());
+    let entries = contents.chain([rest["model"]["unk_token"].as_str()]);
+    let entries = entries.map(|entry| Some((entry?.to_owned(), words.id(entry?)?.into())));
+    entries.collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
 /// Every entry but one, as values.
@@ -183,8 +222,10 @@ fn check_added(place: &str, rest: &Map<String, Value>) -> Result<()> {
 
 /// What a vocabulary asks of the tables built for it.
 #[derive(Default)]
-struct Survey {
+struct Survey<'a> {
     largest_id: u32,
+    /// The entries of a vocabulary that gives each its id.
+    entries: Vec<(Cow<'a, str>, u32)>,
 }
 
 /// A vocabulary entry's text; borrowed where the file spells it without escapes.
@@ -203,12 +244,12 @@ impl Entry<'_> {
     }
 }
 
-impl<'de> Deserialize<'de> for Survey {
+impl<'de> Deserialize<'de> for Survey<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         struct Walk;
 
         impl<'de> Visitor<'de> for Walk {
-            type Value = Survey;
+            type Value = Survey<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a vocabulary: an object of ids, or a list of pieces with scores")
@@ -217,11 +258,12 @@ impl<'de> Deserialize<'de> for Survey {
             fn visit_map<A: MapAccess<'de>>(
                 self,
                 mut map: A,
-            ) -> std::result::Result<Survey, A::Error> {
+            ) -> std::result::Result<Survey<'de>, A::Error> {
                 let mut survey = Survey::default();
                 while let Some((entry, id)) = map.next_entry::<Entry<'de>, u32>()? {
                     entry.check()?;
                     survey.largest_id = survey.largest_id.max(id);
+                    survey.entries.push((entry.0, id));
                 }
                 Ok(survey)
             }
@@ -229,7 +271,7 @@ impl<'de> Deserialize<'de> for Survey {
             fn visit_seq<A: SeqAccess<'de>>(
                 self,
                 mut pieces: A,
-            ) -> std::result::Result<Survey, A::Error> {
+            ) -> std::result::Result<Survey<'de>, A::Error> {
                 let mut count = 0u32;
                 while let Some((entry, _)) = pieces.next_element::<(Entry<'de>, IgnoredAny)>()? {
                     entry.check()?;
@@ -238,10 +280,68 @@ impl<'de> Deserialize<'de> for Survey {
                 }
                 Ok(Survey {
                     largest_id: count.saturating_sub(1),
+                    ..Survey::default()
                 })
             }
         }
 
         deserializer.deserialize_any(Walk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::TokenizerFile;
+    use crate::model::settings::{NormalizerSettings, TokenSettings};
+
+    /// A file with an added token, made ready.
+    fn prepared(model: Value, added: &str) -> TokenizerFile {
+        let file = json!({
+            "version": "1.0", "truncation": null, "padding": null,
+            "added_tokens": [{
+                "id": 1, "content": added, "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false, "special": true,
+            }],
+            "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": null,
+            "model": model,
+        });
+        let settings = TokenSettings {
+            limit: 8,
+            lower_case: false,
+            cut_left: None,
+            normalizer: NormalizerSettings::default(),
+        };
+        let file = TokenizerFile::prepare("a file", file.to_string().as_bytes(), &settings);
+        file.expect("sound")
+    }
+
+    #[test]
+    fn word_pieces_are_looked_up_by_us_where_ids_do_not_depend_on_their_number() {
+        let word_pieces = |unknown: &str| {
+            json!({
+                "type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100,
+                "vocab": { "[UNK]": 0, "[SEP]": 1, "a": 2, "##b": 3 },
+            })
+        };
+        let words = json!({
+            "type": "WordLevel", "unk_token": "[UNK]", "vocab": { "[UNK]": 0, "[SEP]": 1 },
+        });
+        let table = [
+            (word_pieces("[UNK]"), "[SEP]", true),
+            (word_pieces("[UNK]"), "[NEW]", false),
+            (word_pieces("[HUH]"), "[SEP]", false),
+            (words, "[SEP]", false),
+        ];
+        for (model, added, ours) in table {
+            let what = format!("{model} {added}");
+            let file = prepared(model, added);
+            assert_eq!(file.words.is_some(), ours, "{what}");
+            // What we look up need not be there for the crate.
+            let whole = file.canonical.contains("\"##b\"") || what.contains("WordLevel");
+            assert_eq!(whole, !ours, "{}", file.canonical);
+        }
     }
 }
