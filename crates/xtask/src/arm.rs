@@ -22,8 +22,8 @@ const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
 /// QEMU's emulation of one process.
 const EMULATOR: &str = "qemu-aarch64";
 
-/// What the tests run on, and which of them: the classes that the first CPU offers, and on the second,
-/// which has the floor alone, no more of each than shows that it stays there.
+/// What the tests run on, and which of them. On the CPU with every instruction: all that meet a class. On
+/// the one with the floor alone: those that go through every kernel.
 const CPUS: [(&str, &[&str]); 2] = [
     ("max", &["kernels::", "hardware::c", "model::tests::"]),
     (
@@ -39,11 +39,11 @@ const CPUS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// Compiles the tests; returns a command for each CPU they run on. `None`, said on standard error, where
-/// that is not possible, and where it would be for nothing: on an Arm all tests meet its classes.
+/// Compiles the tests; returns a command for each CPU they run on: none on an Arm, whose classes all tests
+/// meet. `None`, said on standard error, where the tools for it are not there.
 pub fn tests() -> Result<Option<Vec<Command>>> {
     if cfg!(target_arch = "aarch64") {
-        return Ok(None);
+        return Ok(Some(Vec::new()));
     }
     for program in [LINKER, EMULATOR] {
         if !works(in_checkout(program).arg("--version")) {
