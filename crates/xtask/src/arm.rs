@@ -23,17 +23,19 @@ const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
 const EMULATOR: &str = "qemu-aarch64";
 
 /// What the tests run on, and which of them. On the CPU with every instruction: all that meet a class. On
-/// the one with the floor alone: those that go through every kernel.
+/// the one with the floor alone: a few, which go through every kernel.
 const CPUS: [(&str, &[&str]); 2] = [
     ("max", &["kernels::", "hardware::c", "model::tests::"]),
     (
         "cortex-a72",
         &[
-            "kernels::tests::linear_is_right",
-            "kernels::tests::attention_is_right",
+            "kernels::tests::a_batch_larger",
+            "kernels::tests::attention_in_bf16",
+            "kernels::tests::attention_over_many",
             "kernels::tests::bf16_and_i8",
             "kernels::tests::conversion",
             "kernels::tests::layer_norm",
+            "kernels::tests::what_goes_onward",
             "model::tests::",
         ],
     ),
