@@ -25,6 +25,13 @@ const GROUP_BYTES: usize = 4;
 pub(in crate::kernels) const SIDE: usize = STEP_BYTES / 4;
 
 /// Some rows by one panel.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(
+        dead_code,
+        reason = "offsets and what comes next are for units of x86-64"
+    )
+)]
 pub(in crate::kernels) struct TileProduct {
     /// 1 to [`TILES_ROWS`].
     pub rows: usize,
