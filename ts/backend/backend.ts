@@ -99,11 +99,8 @@ export interface Backend {
   callProgress(call: CompiledCall): [done: number, total: number];
 }
 
-/**
- * A WebAssembly module of the package: for every engine, with relaxed SIMD, and with that and
- * addresses of 64 bits.
- */
-export type WasmModule = "wasm32" | "wasm32-relaxed" | "wasm64";
+/** A WebAssembly module of the package: for every engine, and with relaxed SIMD. */
+export type WasmModule = "wasm32" | "wasm32-relaxed";
 
 /** Receives the outcome of a deferred call, once. */
 export type Settle<T> = (failure: unknown, value: T) => void;
