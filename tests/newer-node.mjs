@@ -1,5 +1,5 @@
-// A newer Node.js than the oldest one of the package: WebAssembly's relaxed SIMD and memories of 64 bits
-// came after it. The set-up of the tests installs it, and says where.
+// A newer Node.js than the oldest one of the package: WebAssembly's relaxed SIMD came
+// after it. The set-up of the tests installs it, and says where.
 import { existsSync } from "node:fs";
 
 export const newerNode = process.env.UFORM_NEWER_NODE ?? "";

@@ -7,7 +7,6 @@ import type * as Glue from "./glue/glue.js";
 import type { WasmModule } from "./backend/backend.js";
 import * as wasm32 from "./glue/wasm32.js";
 import * as wasm32Relaxed from "./glue/wasm32-relaxed.js";
-import * as wasm64 from "./glue/wasm64.js";
 
 /**
  * Each module of the package: its JavaScript half, and where the file is. Bundlers look for exactly
@@ -19,7 +18,6 @@ const modules = {
     glue: wasm32Relaxed,
     url: () => new URL("./wasm32-relaxed.wasm", import.meta.url),
   },
-  wasm64: { glue: wasm64, url: () => new URL("./wasm64.wasm", import.meta.url) },
 } as const satisfies Record<WasmModule, { glue: typeof Glue; url: () => URL }>;
 
 /** A module that runs. */
@@ -40,10 +38,7 @@ export async function instantiate(given: unknown): Promise<Instance> {
   return { glue, name };
 }
 
-/**
- * The fastest module that this engine takes: relaxed SIMD where it is known. Addresses of 64 bits
- * cost a tenth of the speed, so that they are for those who ask, with the file's URL.
- */
+/** The fastest module that this engine takes: with relaxed SIMD where that is known. */
 function best(): WasmModule {
   return WebAssembly.validate(relaxedSimd) ? "wasm32-relaxed" : "wasm32";
 }
@@ -85,19 +80,24 @@ async function compile(from: unknown): Promise<WebAssembly.Module> {
 }
 
 async function fetched(url: URL): Promise<Response | Uint8Array> {
-  // Node.js fetches no files.
-  if (url.protocol === "file:" && typeof process === "object" && process.versions?.node) {
-    const name = "node:fs/promises";
-    const { readFile } = (await import(
-      /* webpackIgnore: true */ /* @vite-ignore */ name
-    )) as typeof import("node:fs/promises");
-    return readFile(url);
-  }
   try {
-    return await fetch(url);
+    return await (isFile(url) ? read(url) : fetch(url));
   } catch (failure) {
     throw new IoError(`load: ${url} cannot be fetched: ${(failure as Error).message}`, {
       cause: failure,
     });
   }
+}
+
+/** Node.js fetches no files. */
+const isFile = (url: URL) =>
+  url.protocol === "file:" && typeof process === "object" && !!process.versions?.node;
+
+async function read(url: URL): Promise<Uint8Array> {
+  // Bundlers for the browser look for no such module.
+  const name = "node:fs/promises";
+  const { readFile } = (await import(
+    /* webpackIgnore: true */ /* @vite-ignore */ name
+  )) as typeof import("node:fs/promises");
+  return readFile(url);
 }

@@ -101,11 +101,9 @@ export interface Backend {
   callProgress(call: CompiledCall): [done: number, total: number];
 }
 
-/**
- * A WebAssembly module of the package: for every engine, with relaxed SIMD, and with that and
- * addresses of 64 bits.
- */
-export type WasmModule = "wasm32" | "wasm32-relaxed" | "wasm64";
+/** A WebAssembly module of the package: for every engine, and with relaxed SIMD. */
+export type WasmModule = "wasm32" | "wasm32-relaxed";
+
 /** What the native addon has besides: that which is done to files. */
 export interface NativeBackend extends Backend {
   /**

@@ -30,7 +30,7 @@ pub fn lint() -> Result {
 /// The engine without an operating system under it, and the module over it.
 pub fn wasm() -> Result {
     rust_component("clippy", "clippy")?;
-    rust_target("wasm32-unknown-unknown")?;
+    rust_target(wasm::TARGET)?;
     run(cargo().args([
         "clippy",
         "--package",
@@ -39,7 +39,7 @@ pub fn wasm() -> Result {
         "uform-wasm",
         "--no-default-features",
         "--target",
-        "wasm32-unknown-unknown",
+        wasm::TARGET,
         "--",
         "--deny",
         "warnings",

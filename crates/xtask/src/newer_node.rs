@@ -1,5 +1,4 @@
-//! A newer Node than the one whose users we test with: WebAssembly's relaxed SIMD and 64-bit memory
-//! are not in Node 20.
+//! A newer Node than the one whose users we test with: WebAssembly's relaxed SIMD is not in Node 20.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -7,44 +7,34 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use wasm_bindgen_cli_support::Bindgen;
 
 use crate::check::rust_target;
-use crate::command::{cargo, in_checkout, run};
+use crate::command::{cargo, run};
 use crate::{Result, root};
 
 /// One module.
 struct Module {
     /// What the file is called, and what `ts/modules.ts` calls it.
     name: &'static str,
-    target: &'static str,
     features: &'static str,
 }
 
-const MODULES: [Module; 3] = [
+const MODULES: [Module; 2] = [
     Module {
         name: "wasm32",
-        target: "wasm32-unknown-unknown",
         features: "+simd128",
     },
     Module {
         name: "wasm32-relaxed",
-        target: "wasm32-unknown-unknown",
-        features: "+simd128,+relaxed-simd",
-    },
-    Module {
-        name: "wasm64",
-        target: WASM64,
         features: "+simd128,+relaxed-simd",
     },
 ];
 
-/// A target without a standard library of its own: it is compiled along.
-const WASM64: &str = "wasm64-unknown-unknown";
+pub const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The most bytes of a module and its JavaScript half, gzipped.
 const MOST_PACKED: usize = 600_000;
@@ -53,6 +43,7 @@ const MOST_PACKED: usize = 600_000;
 pub fn make() -> Result {
     let folder = root().join("dist/web");
     fs::create_dir_all(&folder).map_err(|error| cannot("make", &folder, error))?;
+    rust_target(TARGET)?;
     for module in &MODULES {
         module.bind(&module.compile()?, &folder)?;
     }
@@ -62,29 +53,15 @@ pub fn make() -> Result {
 impl Module {
     fn compile(&self) -> Result<PathBuf> {
         let folder = crate::target()?.join("wasm");
-        let mut command = cargo();
-        command
-            .args(["build", "--package", "uform-wasm", "--profile", "wasm"])
-            .args(["--target", self.target, "--target-dir"])
-            .arg(&folder)
-            // Instead of those in `.cargo/config.toml`.
-            .env("RUSTFLAGS", self.flags());
-        if self.target == WASM64 {
-            with_standard_library(&mut command)?;
-        } else {
-            rust_target(self.target)?;
-        }
-        run(&mut command)?;
-        Ok(folder.join(self.target).join("wasm/uform_wasm.wasm"))
-    }
-
-    fn flags(&self) -> String {
-        let random = match self.target {
-            WASM64 => "custom",
-            _ => "wasm_js",
-        };
         let features = self.features;
-        format!("-C target-feature={features} --cfg getrandom_backend=\"{random}\"")
+        // Instead of those in `.cargo/config.toml`.
+        let flags = format!("-C target-feature={features} --cfg getrandom_backend=\"wasm_js\"");
+        run(cargo()
+            .args(["build", "--package", "uform-wasm", "--profile", "wasm"])
+            .args(["--target", TARGET, "--target-dir"])
+            .arg(&folder)
+            .env("RUSTFLAGS", flags))?;
+        Ok(folder.join(TARGET).join("wasm/uform_wasm.wasm"))
     }
 
     /// Writes the JavaScript half into `glue/`, and the module beside that folder.
@@ -131,16 +108,6 @@ impl Module {
         }
         Ok(())
     }
-}
-
-/// Lets cargo compile the standard library from its source, which stable compilers do when told
-/// that they bootstrap.
-fn with_standard_library(command: &mut Command) -> Result {
-    run(in_checkout("rustup").args(["component", "add", "rust-src"]))?;
-    command
-        .args(["-Z", "build-std=std,panic_abort"])
-        .env("RUSTC_BOOTSTRAP", "1");
-    Ok(())
 }
 
 /// How many bytes are left of these by gzip, as servers use it.

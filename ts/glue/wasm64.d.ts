@@ -1,2 +1,0 @@
-export * from "./glue.js";
-export { default } from "./glue.js";
