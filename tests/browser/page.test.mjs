@@ -119,15 +119,19 @@ describe("the page", { skip }, () => {
 
   test("a download can be given up, and begun again", async () => {
     const { page, close } = await visit(browser, "about:blank", views.phone);
-    await page.route("**/model.safetensors", () => {}); // never answered
+    let downloads = 0;
+    await page.route("**/model.safetensors", () => downloads++); // never answered
+    const begun = page.waitForRequest("**/model.safetensors");
     await page.goto(address);
-    await page.waitForSelector("#work:not([hidden])");
+    await begun;
     await page.screenshot({ path: join(screenshots, "phone-loading.png") });
+    await page.press("#query", "Enter"); // waits with the text for the same model
     await page.click("#cancel");
     await page.waitForSelector("text=The model was not loaded.");
     await page.unroute("**/model.safetensors");
     await page.click("text=Try again");
     await answered(page, /Hot water/);
+    assert.equal(downloads, 1);
     await close();
   });
 
