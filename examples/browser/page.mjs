@@ -56,6 +56,7 @@ async function start(wish) {
       element("span", {}, message),
       ...(name === "Unreadable" ? [] : [retry(wish)]),
     );
+    $("#problem").scrollIntoView({ block: "nearest" }); // on a phone the wish may come from below
   }
 }
 

@@ -28,6 +28,7 @@ export async function work(words, task) {
   };
   show(0, 0);
   section.hidden = false;
+  section.scrollIntoView({ block: "nearest" });
   try {
     return await task({ signal: mine.signal, onProgress: show });
   } catch (failure) {

@@ -101,6 +101,7 @@ describe("the page", { skip }, () => {
 
         await page.setInputFiles("#choose", file("photo.jpg", "\xff\xd8\0\0"));
         await page.waitForSelector("text=photo.jpg is not a text file.");
+        assert.ok(await isInView(page, "#problem"), "the problem is out of sight");
         await page.screenshot({ path: join(screenshots, `${name}-problem.png`) });
         await page.click("#files button");
         await page.fill("#text", "");
@@ -147,6 +148,14 @@ describe("the page", { skip }, () => {
 async function ask(page, question) {
   await page.fill("#query", question);
   await page.press("#query", "Enter");
+}
+
+/** Whether all of an element is between the window's edges. */
+function isInView(page, selector) {
+  return page.$eval(selector, (element) => {
+    const { top, bottom } = element.getBoundingClientRect();
+    return top >= 0 && bottom <= innerHeight;
+  });
 }
 
 /** Waits until the first passage says so, and its best sentence is marked. */
