@@ -43,8 +43,9 @@ export async function download(
       cause: failure,
     });
   }
-  // Some servers answer for what is not there as for what may not be seen.
-  if (response.status === 404 || response.status === 410) return discard(response);
+  // Some servers answer with their front page what is not there, and no model's file is a page.
+  const isPage = response.headers.get("content-type")?.startsWith("text/html") === true;
+  if (response.status === 404 || response.status === 410 || isPage) return discard(response);
   if (!response.ok) {
     await discard(response);
     throw new IoError(`${url} was answered with ${response.status} ${response.statusText}`);

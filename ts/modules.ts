@@ -85,19 +85,24 @@ async function compile(from: unknown): Promise<WebAssembly.Module> {
 }
 
 async function fetched(url: URL): Promise<Response | Uint8Array> {
-  // Node.js fetches no files.
-  if (url.protocol === "file:" && typeof process === "object" && process.versions?.node) {
-    const name = "node:fs/promises";
-    const { readFile } = (await import(
-      /* webpackIgnore: true */ /* @vite-ignore */ name
-    )) as typeof import("node:fs/promises");
-    return readFile(url);
-  }
   try {
-    return await fetch(url);
+    return await (isFile(url) ? read(url) : fetch(url));
   } catch (failure) {
     throw new IoError(`load: ${url} cannot be fetched: ${(failure as Error).message}`, {
       cause: failure,
     });
   }
+}
+
+/** Node.js fetches no files. */
+const isFile = (url: URL) =>
+  url.protocol === "file:" && typeof process === "object" && !!process.versions?.node;
+
+async function read(url: URL): Promise<Uint8Array> {
+  // Bundlers for the browser look for no such module.
+  const name = "node:fs/promises";
+  const { readFile } = (await import(
+    /* webpackIgnore: true */ /* @vite-ignore */ name
+  )) as typeof import("node:fs/promises");
+  return readFile(url);
 }

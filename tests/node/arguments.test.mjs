@@ -143,6 +143,12 @@ const options = {
     expected: '"auto", "f32", "bf16", "i8"',
   },
   executor: { accepted: [executor], expected: "an Executor of this package" },
+  cache: {
+    accepted: [false],
+    expected: "true or false",
+    // A path is what the other options are tried with.
+    refused: [[true, ["`false` for a path"]]],
+  },
   signal: { accepted: [signal], expected: "an AbortSignal" },
   onProgress: { accepted: [listener], expected: "a function of (done, total)" },
   pooling: {
@@ -196,7 +202,7 @@ const functions = {
   "Model.loadRam": { call: (given) => Model.loadRam(modelPath, given), keys: loading },
   "Model.open": {
     call: (given) => Model.open(modelPath, given),
-    keys: [...loading, "signal", "onProgress"],
+    keys: [...loading, "cache", "signal", "onProgress"],
     deferred: true,
   },
   "model.encodeTextSync": { call: (given) => model.encodeTextSync("x", given), keys: encoding },
@@ -264,7 +270,7 @@ const positions = {
     call: (value) => Executor.onPool(value),
   },
   "Model.loadRam": { key: "path", row: path, call: (value) => Model.loadRam(value) },
-  "Model.open": { key: "path", row: path, call: (value) => Model.open(value), deferred: true },
+  "Model.open": { key: "source", row: path, call: (value) => Model.open(value), deferred: true },
   "model.encodeTextSync": {
     key: "texts",
     row: texts,
@@ -378,6 +384,7 @@ for (const [name, { call, keys, deferred }] of Object.entries(functions)) {
       }
     }
     for (const key of ["x", "cache", "__proto__", "constructor", Symbol("s")]) {
+      if (keys.includes(key)) continue;
       const given = Object.defineProperty({}, key, { value: 1, enumerable: true });
       const words = ["unknown option", typeof key === "string" ? `"${key}"` : "Symbol(s)"];
       await refuses(call, given, deferred, words, `${name}: ${String(key)}`);

@@ -41,6 +41,7 @@ test("a model describes itself in plain data of its own", () => {
     defaultPrompt: null,
     precision,
     refused: [],
+    module: null,
     residency: "ram",
   });
   // Two token types are in the files, and one is kept.

@@ -7,6 +7,7 @@
 // | `/unsized/…` | fixtures, without a word on their size |
 // | `/cut/ID/…` | fixtures, but the first time weights are asked for under an ID they end in the middle |
 // | `/slow/…` | fixtures, but weights never end |
+// | `/app/…` | fixtures, and a page for what is not there |
 
 import { createReadStream, statSync } from "node:fs";
 import { createServer } from "node:http";
@@ -39,7 +40,14 @@ export function answer(request, response, cut) {
   const file = join(kind === "model" ? model : fixtures, ...rest);
   const size = statSync(file, { throwIfNoEntry: false })?.size;
   response.setHeader("access-control-allow-origin", "*");
-  if (size === undefined || !["fixtures", "model", "unsized", "cut", "slow"].includes(kind)) {
+  if (size === undefined && kind === "app") {
+    response.writeHead(200, { "content-type": "text/html; charset=utf-8" }).end("<!doctype html>");
+    return;
+  }
+  if (
+    size === undefined ||
+    !["fixtures", "model", "unsized", "cut", "slow", "app"].includes(kind)
+  ) {
     response.writeHead(404).end();
     return;
   }

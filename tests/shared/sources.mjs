@@ -80,6 +80,7 @@ export function sources(test, { uform, base }) {
     }
     await fails(Model.open(without("config.json")), InvalidArgumentError, "source");
     await fails(Model.open(new URL("no-such-model/", url)), NotFoundError, "config.json");
+    await fails(Model.open(new URL("no-such-model/", at("app"))), NotFoundError, "config.json");
     const half = files["model.safetensors"].slice(0, 1000);
     const cut = failure(Model.open({ ...files, "model.safetensors": half }));
     equal((await cut).code, "UFORM_CORRUPT_MODEL");

@@ -9,6 +9,9 @@ import {
   Embeddings,
   type EncodeTextOptions,
   Executor,
+  load,
+  type ModelSource,
+  type WasmModule,
   type ExecutorDescription,
   type ExecutorForRamConfig,
   type ExecutorOnPoolConfig,
@@ -23,12 +26,15 @@ import {
   type ThreadPoolConfig,
   UformError,
 } from "uform";
+import * as native from "uform";
+import * as web from "uform/web";
 
 /** Holds for one type only: `any` and wider or narrower types fail. */
 type Same<A, B> =
   (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 const is = <_Holds extends true>() => {};
 
+is<Same<keyof typeof native, keyof typeof web>>();
 is<Same<ReturnType<typeof capabilitiesCompiled>, string>>();
 is<Same<ReturnType<typeof capabilitiesAvailable>, string>>();
 
@@ -56,6 +62,11 @@ await using model = await Model.open("folder", {
   onProgress: (done, total) => is<Same<[typeof done, typeof total], [number, number]>>(),
 });
 is<Same<typeof model.compiled, CompiledModel>>();
+is<Same<ReturnType<typeof load>, Promise<void>>>();
+await load({ wasm: new URL("https://example.org/wasm32.wasm") });
+await Model.open(new URL("https://example.org/model/"), { cache: true });
+({ "config.json": new Uint8Array(), "model.safetensors": new Blob([]) }) satisfies ModelSource;
+[new File([], "config.json")] satisfies ModelSource;
 is<Same<ReturnType<typeof Model.loadRam>, Model>>();
 
 const description = model.describe();
@@ -90,6 +101,7 @@ const described = Executor.forRam({ memoryDomains: [0] as const }).describe();
 is<Same<typeof described, ExecutorDescription>>();
 is<Same<typeof described.kind, "ram" | "pool" | "inline">>();
 is<Same<typeof described.mood, Mood>>();
+is<Same<typeof described.module, WasmModule | null>>();
 is<Same<typeof described.counted.quota, number | null>>();
 ({ memoryDomains: [0, 1] }) satisfies OpenOptions;
 
@@ -118,6 +130,10 @@ new Executor();
 new Model();
 // @ts-expect-error
 Model.loadRam(new URL("file:///model"));
+// @ts-expect-error
+Model.open({ "config.json": "text" });
+// @ts-expect-error
+load({ wasm: "wasm32.wasm" });
 // @ts-expect-error
 Model.loadRam("folder", { precision: "int8" });
 // @ts-expect-error

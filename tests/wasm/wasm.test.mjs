@@ -123,6 +123,38 @@ describe("loading", () => {
   });
 });
 
+test("a trap is an error with a code, and the instance is not called again", () => {
+  const told = script(
+    process.execPath,
+    `const { instantiate } = WebAssembly;
+     WebAssembly.instantiate = async (module, imports) => {
+       const instance = await instantiate(module, imports);
+       // Node.js itself is made of such modules.
+       if (WebAssembly.Module.customSections(module, "uform").length === 0) return instance;
+       const { exports } = instance;
+       const executorTurn = () => {
+         if (calls++ > 0) console.log("called again");
+         throw new WebAssembly.RuntimeError("unreachable");
+       };
+       return { instance: { exports: { ...exports, executorTurn } }, module };
+     };
+     let calls = 0;
+     await load();
+     const executor = Executor.forRam();
+     const url = new URL("fixtures/variants/mean-sqrt-cut/", ${JSON.stringify(base)});
+     for (const work of [() => Model.open(url), () => Executor.forRam(), () => executor.drain()]) {
+       try {
+         await work();
+       } catch (error) {
+         console.log(error.code, error.message);
+       }
+     }`,
+  );
+  const lines = told.trim().split("\n");
+  assert.equal(lines.length, 3, told);
+  for (const line of lines) assert.match(line, /^UFORM_INTERNAL .*unreachable; .*reload the page/);
+});
+
 describe("memory", () => {
   const open = `await load();
     const url = new URL("fixtures/variants/mean-sqrt-cut/", ${JSON.stringify(base)});

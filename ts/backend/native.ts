@@ -64,7 +64,7 @@ function ownRequire(): Require {
 
 function whyNot(platform: string, names: string[], reason: unknown): string {
   const here = process.platform === "linux" ? `${platform} with ${libc()}` : platform;
-  const wayOut = "Where no addon fits, the WebAssembly build of uform is the way out.";
+  const wayOut = "Where no addon fits, the WebAssembly build, uform/web, is the way out.";
   if (names.length === 0) {
     return `uform has no native addon for ${here}, only for ${published.join(", ")}. ${wayOut}`;
   }

@@ -38,8 +38,8 @@ pub struct Modules {
     /// The folder of the encoder's own files; `""` is the root.
     pub transformer: String,
     /// The folder of the pooling's settings, when there is that step.
-    pooling: Option<String>,
-    dense: Vec<String>,
+    pub(super) pooling: Option<String>,
+    pub(super) dense: Vec<String>,
     /// The folder of the normalisation's settings, when there is that step.
     normalize: Option<String>,
 }

@@ -35,9 +35,17 @@ pub fn wanted(files: &Memory) -> Vec<String> {
     };
     // What is wrong with the files is said by whoever opens them in earnest.
     let opened = Opened::open(&asking);
-    let folder = Modules::read(&asking).map(|modules| modules.transformer);
-    if opened.is_ok() || asking.asked(SINGLE) {
-        let _ = folder.and_then(|folder| asking.size(&join(&folder, tokenizer::FILE)));
+    if let Ok(modules) = Modules::read(&asking) {
+        // All at once rather than one after the other, as they are opened.
+        for folder in modules.pooling.iter().chain(&modules.dense) {
+            asking.ask(&join(folder, "config.json"));
+        }
+        if opened.is_ok() || asking.asks(SINGLE) {
+            asking.ask(&join(&modules.transformer, tokenizer::FILE));
+            for folder in &modules.dense {
+                asking.ask(&join(folder, SINGLE));
+            }
+        }
     }
     let unknown = asking.unknown.into_inner();
     let unknown = unknown.unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +78,7 @@ impl Asking<'_> {
     }
 
     /// Whether a file of this name was asked for, in any folder.
-    fn asked(&self, name: &str) -> bool {
+    fn asks(&self, name: &str) -> bool {
         let unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         unknown.iter().any(|asked| asked.ends_with(name))
     }
