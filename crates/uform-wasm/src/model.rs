@@ -10,7 +10,7 @@ use crate::{
 };
 use js_sys::Uint8Array;
 use serde::{Deserialize, Serialize};
-use std::{cell::RefCell, str, sync::Arc};
+use std::{cell::RefCell, sync::Arc};
 use uform::model::{EncodeOptions as Encoding, Model, ModelOptions, Pooling, Texts, Truncate};
 use uform::{Error, Status, kernels::Precision, memory::with_room};
 use wasm_bindgen::JsValue;
