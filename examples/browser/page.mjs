@@ -7,7 +7,7 @@ import { Engine } from "./engine.mjs";
 import { sentences } from "./passages.mjs";
 import { markSentence, showResults } from "./results.mjs";
 import { questions } from "./sample.mjs";
-import { addFiles, allPassages } from "./sources.mjs";
+import { addFiles, allPassages, Unreadable } from "./sources.mjs";
 import { count, downloaded, duration, embedded, megabytes, rate } from "./words.mjs";
 import { work } from "./work.mjs";
 
@@ -16,6 +16,7 @@ const SHOWN = 5;
 const $ = (selector) => document.querySelector(selector);
 const settings = Object.fromEntries(new URLSearchParams(location.search));
 const engine = new Engine();
+let opening; // a promise, once begun
 let opened = false;
 let passages = []; // those that are indexed, by row
 let asked = 0;
@@ -47,13 +48,15 @@ async function start(wish) {
   try {
     await wish();
   } catch ({ name, message }) {
+    if (name === "Superseded") return;
     if (name === "AbortError") return say(opened ? "Stopped." : "The model was not loaded.", wish);
     say("");
     $("#problem").replaceChildren(
       element("strong", {}, "That did not work."),
       element("span", {}, message),
-      retry(wish),
+      ...(name === "Unreadable" ? [] : [retry(wish)]),
     );
+    $("#problem").scrollIntoView({ block: "nearest" }); // on a phone the wish may come from below
   }
 }
 
@@ -63,8 +66,15 @@ async function readAndSearch() {
   await search();
 }
 
-async function open() {
-  if (opened) return;
+/** Whoever needs the model waits for the same download. */
+function open() {
+  return (opening ??= openModel().catch((failure) => {
+    opening = undefined;
+    throw failure;
+  }));
+}
+
+async function openModel() {
   say("");
   const model = new URL(settings.model ?? "models/all-MiniLM-L6-v2/", location.href).href;
   const { wasm, precision } = settings;
@@ -78,7 +88,7 @@ async function open() {
 async function read() {
   const fresh = allPassages();
   if (fresh.length === 0)
-    throw new Error("There is no text to read: paste some, or choose a file.");
+    throw new Unreadable("There is no text to read: paste some, or choose a file.");
   say("");
   const begun = performance.now();
   const { rows, milliseconds } = await work(

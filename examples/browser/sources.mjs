@@ -4,6 +4,11 @@ import { element } from "./element.mjs";
 import { passagesOf } from "./passages.mjs";
 import * as sample from "./sample.mjs";
 
+/** What cannot be read, and would not be the next time. */
+export class Unreadable extends Error {
+  name = "Unreadable";
+}
+
 const MOST_BYTES = 20e6; // of one file: more takes a browser too long to be useful
 
 const box = document.querySelector("#text");
@@ -29,11 +34,11 @@ export async function addFiles(chosen) {
 
 async function readFile(file) {
   if (file.size > MOST_BYTES)
-    throw new Error(
+    throw new Unreadable(
       `${file.name} has ${Math.round(file.size / 1e6)} MB; this page takes up to 20.`,
     );
   const text = await file.text();
-  if (text.includes("\0")) throw new Error(`${file.name} is not a text file.`);
+  if (text.includes("\0")) throw new Unreadable(`${file.name} is not a text file.`);
   return { name: file.name, text };
 }
 

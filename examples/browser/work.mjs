@@ -8,6 +8,11 @@ let control;
 
 cancel.addEventListener("click", () => control?.abort());
 
+/** What became of work when other work took its place: nothing to tell the visitor. */
+export class Superseded extends Error {
+  name = "Superseded";
+}
+
 /**
  * Runs `task({ signal, onProgress })` and shows how far it is. `words(done, total)` says so; before
  * anything is known it gets zeros. What ran before is given up.
@@ -23,8 +28,11 @@ export async function work(words, task) {
   };
   show(0, 0);
   section.hidden = false;
+  section.scrollIntoView({ block: "nearest" });
   try {
     return await task({ signal: mine.signal, onProgress: show });
+  } catch (failure) {
+    throw control === mine ? failure : new Superseded();
   } finally {
     if (control === mine) section.hidden = true;
   }

@@ -101,6 +101,7 @@ describe("the page", { skip }, () => {
 
         await page.setInputFiles("#choose", file("photo.jpg", "\xff\xd8\0\0"));
         await page.waitForSelector("text=photo.jpg is not a text file.");
+        assert.ok(await isInView(page, "#problem"), "the problem is out of sight");
         await page.screenshot({ path: join(screenshots, `${name}-problem.png`) });
         await page.click("#files button");
         await page.fill("#text", "");
@@ -119,15 +120,19 @@ describe("the page", { skip }, () => {
 
   test("a download can be given up, and begun again", async () => {
     const { page, close } = await visit(browser, "about:blank", views.phone);
-    await page.route("**/model.safetensors", () => {}); // never answered
+    let downloads = 0;
+    await page.route("**/model.safetensors", () => downloads++); // never answered
+    const begun = page.waitForRequest("**/model.safetensors");
     await page.goto(address);
-    await page.waitForSelector("#work:not([hidden])");
+    await begun;
     await page.screenshot({ path: join(screenshots, "phone-loading.png") });
+    await page.press("#query", "Enter"); // waits with the text for the same model
     await page.click("#cancel");
     await page.waitForSelector("text=The model was not loaded.");
     await page.unroute("**/model.safetensors");
     await page.click("text=Try again");
     await answered(page, /Hot water/);
+    assert.equal(downloads, 1);
     await close();
   });
 
@@ -143,6 +148,14 @@ describe("the page", { skip }, () => {
 async function ask(page, question) {
   await page.fill("#query", question);
   await page.press("#query", "Enter");
+}
+
+/** Whether all of an element is between the window's edges. */
+function isInView(page, selector) {
+  return page.$eval(selector, (element) => {
+    const { top, bottom } = element.getBoundingClientRect();
+    return top >= 0 && bottom <= innerHeight;
+  });
 }
 
 /** Waits until the first passage says so, and its best sentence is marked. */
