@@ -388,6 +388,7 @@ fn bf16_and_i8_have_the_same_bits_on_every_class() {
             (37, 384, 100),
             (7, 1000, 33),
             (64, 64, 64),
+            (33, 96, 64),
         ] {
             // Of very different sizes, so that the order of additions shows.
             let spread = |numbers: Vec<f32>, seed| -> Vec<f32> {

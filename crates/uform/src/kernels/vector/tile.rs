@@ -17,10 +17,6 @@ pub(in crate::kernels) const LINE: usize = 16;
 /// memory, but hardware prefetchers stop at each page. Measured: a sixth faster at 8 rows.
 pub(in crate::kernels) const PREFETCH: usize = 24;
 
-/// The same where many tiles share a panel, which lies in the core's own large cache: of
-/// what is asked for earlier some is gone again. Measured: a fiftieth faster.
-const PREFETCH_NEAR: usize = 8;
-
 /// A register tile's work: `out[r][c] = Σ left[r][k]·right[k][c]`, k ascending in one chain
 /// of fused multiply-adds.
 pub(in crate::kernels) struct Product {
@@ -96,8 +92,6 @@ impl Product {
         unsafe {
             let mut sums = [[V::splat(0.0); VECTORS]; ROWS];
             let mut right = self.right;
-            let near = (1..self.depth).contains(&self.next_lines);
-            let steps_ahead = if near { PREFETCH_NEAR } else { PREFETCH };
             for k in 0..self.depth {
                 if k < self.next_lines {
                     V::prefetch_later(self.next.wrapping_add(k * LINE));
@@ -106,7 +100,7 @@ impl Product {
                 for (v, column) in columns.iter_mut().enumerate() {
                     *column = V::load(right.add(v * V::LANES));
                     if v * V::LANES % LINE == 0 {
-                        let ahead = steps_ahead * self.right_stride + v * V::LANES;
+                        let ahead = PREFETCH * self.right_stride + v * V::LANES;
                         V::prefetch(right.wrapping_add(ahead));
                     }
                 }
