@@ -310,7 +310,7 @@ fn affinity_of_this_thread() -> Option<Vec<u32>> {
     None
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(target_family = "wasm")))]
 mod tests {
     use super::{CoreLimit, UsableCores, cores_of_list};
     use std::fs;
