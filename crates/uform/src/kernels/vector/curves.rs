@@ -33,7 +33,8 @@ unsafe fn exp_parts<V: Simd>(x: V) -> (V, V) {
 /// # Safety
 /// The CPU has the class's instructions.
 #[inline(always)]
-unsafe fn horner<V: Simd, const N: usize>(coefficients: &[f32; N], x: V) -> V {
+unsafe fn horner<V: Simd, const N: usize>(coefficients: &'static [f32; N], x: V) -> V {
+    let coefficients = V::kept(coefficients);
     // SAFETY: handed on to the caller.
     unsafe {
         let mut value = V::splat(coefficients[N - 1]);
@@ -105,7 +106,12 @@ impl Curve for GeluBf16 {
 /// # Safety
 /// The CPU has the class's instructions.
 #[inline(always)]
-unsafe fn gelu<V: Simd, const N: usize>(x: V, limit: f32, scale: f32, terms: &[f32; N]) -> V {
+unsafe fn gelu<V: Simd, const N: usize>(
+    x: V,
+    limit: f32,
+    scale: f32,
+    terms: &'static [f32; N],
+) -> V {
     // SAFETY: handed on to the caller.
     unsafe {
         // Held from below, x·Φ(x) stays negligible however negative x is.

@@ -178,6 +178,11 @@ pub(in crate::kernels) trait Simd: Copy {
 
     /// `value` in every lane.
     unsafe fn splat(value: f32) -> Self;
+    /// The same numbers, where the class reads them best: as constants, or from memory.
+    #[inline(always)]
+    fn kept<const N: usize>(numbers: &'static [f32; N]) -> &'static [f32; N] {
+        numbers
+    }
     /// Asks for a cache line, at any address, into the nearest cache.
     unsafe fn prefetch(from: *const f32);
     /// Asks for a cache line, at any address, into the core's own large cache.

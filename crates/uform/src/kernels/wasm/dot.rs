@@ -9,19 +9,21 @@
 //!
 //! Without relaxed SIMD both are widened to 16 bits, which there is a dot product of two for.
 //!
-//! Either way a row's group of four numbers is eight bytes. Some rows at a time, and some steps of
-//! them, are brought into this form; then all columns of the panel pass by.
+//! Either way a row's group of four numbers is eight bytes. A product's rows are brought into this
+//! form, some steps of them at a time; then all columns of the panel pass by. Rows of no more steps
+//! than that are brought into it once for all panels.
 
 #[cfg(target_arch = "wasm32")]
 use std::arch::wasm32::*;
 #[cfg(target_arch = "wasm64")]
 use std::arch::wasm64::*;
 use std::mem::MaybeUninit;
+use std::ptr;
 
 use crate::kernels::operand::STEP_BYTES;
 use crate::kernels::packed::TILES_COLUMNS;
 use crate::kernels::share;
-use crate::kernels::vector::tiles::{TileProduct, Tiles};
+use crate::kernels::vector::tiles::{TILES_ROWS, TileProduct, Tiles};
 
 /// Rows whose products are summed side by side.
 const ROWS: usize = if cfg!(target_feature = "relaxed-simd") {
@@ -50,64 +52,94 @@ const SIDE: usize = STEP_BYTES / 4;
 type Groups = [MaybeUninit<u64>; STEPS * SIDE];
 
 /// i8 by dot products.
-pub(super) struct Dot;
+pub(super) struct Dot {
+    /// The rows of a product, of some steps.
+    rows: [Groups; TILES_ROWS],
+    /// The product's left side when these are all its steps. A task's rows do not change.
+    whole: *const u8,
+}
 
 impl Tiles for Dot {
     const INTEGERS: bool = true;
 
     #[inline(always)]
     unsafe fn begin() -> Self {
-        Dot
+        Dot {
+            rows: [[MaybeUninit::uninit(); STEPS * SIDE]; TILES_ROWS],
+            whole: ptr::null(),
+        }
     }
 
     #[inline(always)]
     unsafe fn multiply(&mut self, product: &TileProduct) {
-        let tiles = product.rows.div_ceil(ROWS);
-        for tile in 0..tiles {
-            let rows = share(product.rows, tiles, tile);
-            // SAFETY: handed on to the caller.
-            unsafe {
-                match rows.len() {
-                    1 => multiply::<1>(product, rows.start),
-                    2 => multiply::<2>(product, rows.start),
-                    3 => multiply::<3>(product, rows.start),
-                    4 => multiply::<4>(product, rows.start),
-                    5 if ROWS > 4 => multiply::<5>(product, rows.start),
-                    6 if ROWS > 4 => multiply::<6>(product, rows.start),
-                    more => unreachable!("a tile of {more} rows"),
+        // SAFETY: rows and steps are within the product; what is multiplied was prepared.
+        unsafe {
+            begin_sums(product);
+            for first in (0..product.steps).step_by(STEPS) {
+                let steps = STEPS.min(product.steps - first);
+                if self.whole != product.left {
+                    for (row, groups) in self.rows[..product.rows].iter_mut().enumerate() {
+                        let left = product.left.add(row * product.left_stride);
+                        prepare(left.add(first * STEP_BYTES), steps, groups);
+                    }
                 }
+                let tiles = product.rows.div_ceil(ROWS);
+                for tile in 0..tiles {
+                    let rows = share(product.rows, tiles, tile);
+                    let out = product.out.add(rows.start * TILES_COLUMNS);
+                    let right = product.right.add(first * SIDE * TILES_COLUMNS);
+                    let left = self.rows[rows.start..].as_ptr();
+                    match rows.len() {
+                        1 => multiply::<1>(left.cast(), right, steps, out),
+                        2 => multiply::<2>(left.cast(), right, steps, out),
+                        3 => multiply::<3>(left.cast(), right, steps, out),
+                        4 => multiply::<4>(left.cast(), right, steps, out),
+                        5 if ROWS > 4 => multiply::<5>(left.cast(), right, steps, out),
+                        6 if ROWS > 4 => multiply::<6>(left.cast(), right, steps, out),
+                        more => unreachable!("a tile of {more} rows"),
+                    }
+                }
+            }
+            if product.steps <= STEPS {
+                self.whole = product.left;
             }
         }
     }
 }
 
-/// Some rows by a panel.
+/// What the sums of a product are before anything is added.
 ///
 /// # Safety
 /// As for [`Tiles::multiply`].
-#[inline(never)]
-unsafe fn multiply<const ROWS: usize>(product: &TileProduct, first_row: usize) {
-    let mut rows = [[MaybeUninit::uninit(); STEPS * SIDE]; ROWS];
-    // SAFETY: rows, steps and columns are within the product; `prepare` writes what `add_sums` reads.
-    unsafe {
-        let out = product.out.add(first_row * TILES_COLUMNS);
-        for column in (0..TILES_COLUMNS).step_by(LANES) {
+#[inline(always)]
+unsafe fn begin_sums(product: &TileProduct) {
+    for column in (0..TILES_COLUMNS).step_by(LANES) {
+        // SAFETY: rows and columns are within the product.
+        unsafe {
             let sum = begin(product.offsets.wrapping_add(column));
-            for row in 0..ROWS {
-                v128_store(out.add(row * TILES_COLUMNS + column).cast(), sum);
+            for row in 0..product.rows {
+                v128_store(product.out.add(row * TILES_COLUMNS + column).cast(), sum);
             }
         }
-        for first in (0..product.steps).step_by(STEPS) {
-            let steps = STEPS.min(product.steps - first);
-            for (row, groups) in rows.iter_mut().enumerate() {
-                let left = product.left.add((first_row + row) * product.left_stride);
-                prepare(left.add(first * STEP_BYTES), steps, groups);
-            }
-            for column in (0..TILES_COLUMNS).step_by(VECTORS * LANES) {
-                let at = first * SIDE * TILES_COLUMNS + column / SIDE * SIDE * SIDE + column % SIDE;
-                add_sums::<ROWS>(&rows, product.right.add(at), steps, out.add(column));
-            }
-        }
+    }
+}
+
+/// Adds some steps of some rows by a panel.
+///
+/// # Safety
+/// The rows were prepared for so many steps, which the panel has from `right` on; `out` has
+/// the rows' sums so far.
+#[inline(never)]
+unsafe fn multiply<const ROWS: usize>(
+    rows: *const [Groups; ROWS],
+    right: *const u32,
+    steps: usize,
+    out: *mut f32,
+) {
+    for column in (0..TILES_COLUMNS).step_by(VECTORS * LANES) {
+        let at = column / SIDE * SIDE * SIDE + column % SIDE;
+        // SAFETY: handed on to the caller; columns are within the panel.
+        unsafe { add_sums::<ROWS>(&*rows, right.add(at), steps, out.add(column)) };
     }
 }
 
