@@ -78,6 +78,7 @@ test("an executor tells what it is", () => {
       cores: undefined,
       counted: undefined,
       cpuClass: "serial",
+      module: null,
       mood: Mood.Parked,
       outstanding: 0,
       deferredLimit: 5,
