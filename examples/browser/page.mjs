@@ -1,6 +1,6 @@
 // The page: it opens the model, reads the text, answers questions, and says how that went.
 //
-// Settings in the address: ?model=…/ (a folder this server has), ?precision=i8, ?wasm=wasm64.
+// Settings in the address: ?model=…/ (a folder this server has), ?precision=i8, ?wasm=wasm32.
 
 import { element } from "./element.mjs";
 import { Engine } from "./engine.mjs";
