@@ -546,20 +546,21 @@ impl Core {
             state.running.push(control.flag());
             ticket
         };
-        let turn = self.threads.turn_now().inspect_err(|_| {
-            self.no_longer_holds();
-            self.over(ticket);
-        })?;
-        let outcome = self.hold(|team, arenas| {
-            guarded(|| {
-                work(&mut Hold {
-                    team,
-                    arenas,
-                    control,
+        let outcome = {
+            let _turn = self.threads.turn_now().inspect_err(|_| {
+                self.no_longer_holds();
+                self.over(ticket);
+            })?;
+            self.hold(|team, arenas| {
+                guarded(|| {
+                    work(&mut Hold {
+                        team,
+                        arenas,
+                        control,
+                    })
                 })
             })
-        });
-        drop(turn);
+        };
         self.over(ticket);
         outcome
     }
