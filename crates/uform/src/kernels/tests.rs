@@ -19,12 +19,14 @@ impl ForkJoin for Threads {
         self.0
     }
 
+    #[cfg(target_family = "wasm")]
     fn run(&self, tasks: usize, body: &(dyn Fn(usize, usize) + Sync)) {
-        #[cfg(target_family = "wasm")]
         (0..tasks).for_each(|task| body(task % self.0, task));
-        #[cfg(not(target_family = "wasm"))]
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn run(&self, tasks: usize, body: &(dyn Fn(usize, usize) + Sync)) {
         let next = AtomicUsize::new(0);
-        #[cfg(not(target_family = "wasm"))]
         rayon::scope(|scope| {
             for lane in 0..self.0 {
                 let next = &next;
