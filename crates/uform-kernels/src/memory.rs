@@ -53,7 +53,12 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_an_error() {
         assert_eq!(zeros(3, "a test").unwrap(), [0.0; 3]);
-        for count in [usize::MAX, usize::MAX / 8, 1 << (usize::BITS - 6)] {
+        let more_than_a_machine_has = (usize::BITS == 64).then_some(1 << (usize::BITS - 6));
+        let more_than_addresses = [usize::MAX, usize::MAX / 5];
+        for count in more_than_addresses
+            .into_iter()
+            .chain(more_than_a_machine_has)
+        {
             let error = with_room::<f32>(count, "a test").unwrap_err();
             assert_eq!(error.status(), Status::OutOfMemory);
             assert!(error.message().contains("a test"), "{error}");
