@@ -9,7 +9,7 @@ mod peaks;
 
 use std::time::{Duration, Instant};
 
-use uform::kernels::{Activation, Epilogue, Kernels, Norm, Precision, Solo};
+use uform::kernels::{Activation, Epilogue, Kernels, Norm, Precision, Region, Solo};
 
 const ROWS: [usize; 5] = [8, 32, 128, 512, 4096];
 /// MiniLM's layers.
@@ -43,6 +43,7 @@ fn main() {
             linear(kernels, peak, (inputs, outputs), Activation::Identity);
         }
         linear(kernels, peak, (384, 1536), Activation::Gelu);
+        passes(kernels, peak);
         elementwise(kernels);
         // That of i8 is f32's.
         if kernels.precision() != Precision::I8 {
@@ -93,6 +94,48 @@ fn linear(
             }
         });
         let rate = (2 * count * inputs * outputs) as f64 / seconds / 1e9;
+        match peak {
+            Some(peak) => print!("{rate:>8.1} {:>3.0} %", 100.0 * rate / peak),
+            None => print!("{rate:>14.1}"),
+        }
+    }
+    println!();
+}
+
+/// All dense layers of MiniLM one after another, whose weights come from farther than a core's caches.
+fn passes(kernels: &Kernels, peak: Option<f64>) {
+    const LAYERS: usize = 6;
+    const SHAPES: [(usize, usize); 4] = [(384, 1152), (384, 384), (384, 1536), (1536, 384)];
+    let bytes = |(inputs, outputs)| kernels.packed_bytes(inputs, outputs);
+    let region = Region::new(LAYERS * SHAPES.into_iter().map(bytes).sum::<usize>()).unwrap();
+    let pack = |(inputs, outputs)| {
+        let weights = numbers(inputs * outputs);
+        let packed = kernels.pack_into(&region, &Solo, &[&weights], inputs);
+        (inputs, outputs, packed.unwrap())
+    };
+    let layers: Vec<_> = (0..LAYERS)
+        .flat_map(|_| SHAPES.into_iter().map(pack).collect::<Vec<_>>())
+        .collect();
+    print!("  {:<26}", "six layers of MiniLM");
+    for count in ROWS {
+        let rows = [384, 1536].map(|inputs| numbers(count * inputs));
+        let mut spaces = [384, 1536].map(|inputs| lines(kernels.operand_size(count, inputs)));
+        let [short, long] = &mut spaces;
+        let short = kernels.convert(&Solo, &rows[0], 384, short.floats());
+        let long = kernels.convert(&Solo, &rows[1], 1536, long.floats());
+        let mut out = lines(count * 1536);
+        let seconds = best(|| {
+            for (inputs, outputs, weights) in &layers {
+                let rows = if *inputs == 384 { short } else { long };
+                let out = &mut out.floats()[..count * outputs];
+                kernels.linear(&Solo, rows, weights, Epilogue::default(), out);
+            }
+        });
+        let work: usize = layers
+            .iter()
+            .map(|(inputs, outputs, _)| inputs * outputs)
+            .sum();
+        let rate = (2 * count * work) as f64 / seconds / 1e9;
         match peak {
             Some(peak) => print!("{rate:>8.1} {:>3.0} %", 100.0 * rate / peak),
             None => print!("{rate:>14.1}"),
