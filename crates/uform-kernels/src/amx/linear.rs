@@ -115,6 +115,9 @@ unsafe fn scaled<V: Simd>(of: &Finishing<'_>, sums: *const f32, column: usize) -
 
 /// Loads tile `TILE`, 4 to 7, whose rows lie `stride` bytes apart.
 ///
+/// Weights, 6 and 7, pass by: the hint keeps them out of the nearest cache, where the rows of the other
+/// side stay for the next panels. Measured with MiniLM's layers in bf16: a quarter faster.
+///
 /// # Safety
 /// Tiles are configured, and the rows are there.
 #[inline(always)]
@@ -129,10 +132,10 @@ unsafe fn load<const TILE: usize>(from: *const u8, stride: usize) {
                 asm!("tileloadd tmm5, [{} + {}]", in(reg) from, in(reg) stride, out("tmm5") _, options(nostack, readonly, preserves_flags))
             }
             6 => {
-                asm!("tileloadd tmm6, [{} + {}]", in(reg) from, in(reg) stride, out("tmm6") _, options(nostack, readonly, preserves_flags))
+                asm!("tileloaddt1 tmm6, [{} + {}]", in(reg) from, in(reg) stride, out("tmm6") _, options(nostack, readonly, preserves_flags))
             }
             7 => {
-                asm!("tileloadd tmm7, [{} + {}]", in(reg) from, in(reg) stride, out("tmm7") _, options(nostack, readonly, preserves_flags))
+                asm!("tileloaddt1 tmm7, [{} + {}]", in(reg) from, in(reg) stride, out("tmm7") _, options(nostack, readonly, preserves_flags))
             }
             _ => unreachable!("a factor's tile"),
         }
