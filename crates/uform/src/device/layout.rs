@@ -47,11 +47,7 @@ impl Layout {
         let bytes = count.saturating_mul(size_of::<T>());
         let end = offset.saturating_add(bytes);
         self.bytes = end.checked_next_multiple_of(ALIGNMENT).unwrap_or(end);
-        Place {
-            offset,
-            count,
-            kind: PhantomData,
-        }
+        Place::new(offset, count)
     }
 
     /// How large a buffer has to be.
@@ -61,6 +57,29 @@ impl Layout {
 }
 
 impl<T> Place<T> {
+    /// So many numbers, from an offset in bytes on.
+    pub fn new(offset: usize, count: usize) -> Place<T> {
+        Place {
+            offset,
+            count,
+            kind: PhantomData,
+        }
+    }
+
+    /// So many of them, from one on.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn part(self, from: usize, count: usize) -> Place<T> {
+        let end = from.checked_add(count);
+        assert!(
+            end.is_some_and(|end| end <= self.count),
+            "{count} numbers from {from} on are not among {}",
+            self.count
+        );
+        Place::new(self.offset + from * size_of::<T>(), count)
+    }
+
     /// Where it begins, in bytes.
     pub fn offset(self) -> usize {
         self.offset
@@ -146,14 +165,9 @@ impl<'a, T: Pod> View<'a, T> {
     /// # Panics
     /// When there are not so many.
     pub fn part(self, from: usize, count: usize) -> View<'a, T> {
-        let end = from.checked_add(count);
-        assert!(
-            end.is_some_and(|end| end <= self.count),
-            "{count} numbers from {from} on are not among {}",
-            self.count
-        );
+        let part = Place::<T>::new(self.offset, self.count).part(from, count);
         View {
-            offset: self.offset + from * size_of::<T>(),
+            offset: part.offset,
             count,
             ..self
         }

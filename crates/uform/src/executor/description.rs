@@ -79,6 +79,18 @@ pub(super) fn number<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::O
     serializer.serialize_f64(*bytes as f64)
 }
 
+/// The same for one that may be absent.
+#[cfg(feature = "native")]
+pub(super) fn maybe_number<S: Serializer>(
+    bytes: &Option<usize>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match bytes {
+        Some(bytes) => number(bytes, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
 /// What there is to say about so many threads, busy in a call, at a place.
 pub(super) fn remarks(kind: ExecutorKind, threads: usize, place: &Place) -> Vec<String> {
     if kind == ExecutorKind::Pool {

@@ -36,6 +36,7 @@ use crate::{Error, Result, Status};
 pub struct Devices {
     /// Ordinals and classes, in the order they were asked for.
     places: Vec<Driven>,
+    pinned: Option<GpuClass>,
     scratch_limit: Option<usize>,
     /// Locked by the call that holds, so never waited for.
     driven: Mutex<Vec<DrivenDevice>>,
@@ -93,7 +94,15 @@ pub struct DeviceDescription {
     #[serde(serialize_with = "super::description::number")]
     pub scratch_bytes: usize,
     /// The most of those; `None`: as many as batches ask for.
+    #[serde(serialize_with = "super::description::maybe_number")]
     pub scratch_limit: Option<usize>,
+}
+
+impl Driven {
+    /// Whether the kernels of its class multiply bf16 by tensor cores.
+    pub fn has_tensor_cores(&self) -> bool {
+        self.class.vendor() == GpuVendor::Nvidia
+    }
 }
 
 impl Executor {
@@ -235,6 +244,7 @@ impl Devices {
         }
         Ok(Devices {
             places: driven.iter().map(|driven| driven.place).collect(),
+            pinned: options.gpu_class,
             scratch_limit: options.scratch_limit,
             open: Mutex::new(driven.iter().map(|driven| driven.device.clone()).collect()),
             scratch_bytes: driven.iter().map(|_| AtomicUsize::new(0)).collect(),
@@ -245,6 +255,53 @@ impl Devices {
     /// Which they are, in the order they were asked for.
     pub fn places(&self) -> &[Driven] {
         &self.places
+    }
+
+    /// The class it is pinned to, if it is.
+    pub fn pinned(&self) -> Option<GpuClass> {
+        self.pinned
+    }
+
+    /// Some of them by their ordinals, all for none, each with the class whose kernels a model computes with there:
+    /// the one that was asked for, else the one it is pinned to, else the device's own.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Status::InvalidArgument) for ordinals that are not among them or are there twice, and for
+    /// a class that a device cannot run or that is not the one it is pinned to.
+    pub fn subset(&self, ordinals: &[u32], class: Option<GpuClass>) -> Result<Vec<Driven>> {
+        if let (Some(asked), Some(pinned)) = (class, self.pinned)
+            && asked != pinned
+        {
+            return Err(Error::invalid(format!(
+                "`gpuClass` is {:?} and the executor is pinned to {:?}: pin both alike, or only one",
+                asked.word(),
+                pinned.word()
+            )));
+        }
+        let driven: Vec<_> = self.places.iter().map(|place| place.ordinal).collect();
+        let asked = match ordinals {
+            [] => &driven,
+            ordinals => ordinals,
+        };
+        let mut found = Vec::with_capacity(asked.len());
+        for (at, ordinal) in asked.iter().copied().enumerate() {
+            let own = self.places.iter().find(|place| place.ordinal == ordinal);
+            let wrong = match own {
+                _ if asked[..at].contains(&ordinal) => format!("{ordinal} is there twice"),
+                None => format!("{ordinal} is not one of the executor's"),
+                Some(own) => {
+                    let listed = &gpu_devices()[ordinal as usize];
+                    let class = class_on(listed, ordinal, class.or(self.pinned))?;
+                    found.push(Driven { class, ..*own });
+                    continue;
+                }
+            };
+            return Err(Error::invalid(format!(
+                "`devices` is {ordinals:?}: {wrong}; accepted, each once: {}",
+                list(&driven)
+            )));
+        }
+        Ok(found)
     }
 
     /// For the call that holds the executor: the devices, until the work is done and they are, too.
@@ -423,11 +480,11 @@ fn choose(options: &VramOptions, listed: &[GpuDevice]) -> Result<Vec<(u32, GpuCl
                 continue;
             }
         };
-        let accepted: Vec<_> = (0..listed.len()).map(|at| at.to_string()).collect();
+        let all: Vec<_> = (0..).zip(listed).map(|(ordinal, _)| ordinal).collect();
         return Err(Error::invalid(format!(
             "`devices` is {:?}: {wrong}; accepted, each once: {}",
             options.devices,
-            accepted.join(", ")
+            list(&all)
         )));
     }
     Ok(chosen)
@@ -501,12 +558,19 @@ fn nothing_to_drive() -> Error {
     ))
 }
 
-/// Loads the kernels of a class for a device.
+/// Loads the kernels of a class for a device that is driven.
 ///
 /// # Errors
 /// Those of [`Kernels::load`].
-pub fn kernels_of(device: &Arc<Device>, own: Option<GpuClass>, class: GpuClass) -> Result<Kernels> {
-    Kernels::load(device, own != Some(class))
+pub fn load_kernels(driven: &DrivenDevice, class: GpuClass) -> Result<Kernels> {
+    let own = gpu_devices()[driven.place.ordinal as usize].gpu_class;
+    Kernels::load(&driven.device, own != Some(class))
+}
+
+/// Numbers as a message lists them.
+fn list(numbers: &[u32]) -> String {
+    let words: Vec<_> = numbers.iter().map(u32::to_string).collect();
+    words.join(", ")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -95,7 +95,7 @@ mod under_loom;
 pub use call::Control;
 pub use description::{Description, ExecutorKind};
 #[cfg(feature = "native")]
-pub(crate) use devices::kernels_of;
+pub(crate) use devices::load_kernels;
 #[cfg(feature = "native")]
 pub use devices::{DeviceDescription, Devices, Driven, DrivenDevice, Scratch};
 pub use mood::Mood;

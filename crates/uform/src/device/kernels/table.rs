@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use half::bf16;
 
+use super::super::Runtime;
 use super::super::layout::{Layout, Place, View};
 use super::super::memory::Buffer;
 use super::super::module::{Argument, Kernel, Module, Shape};
 use super::super::owned::Device;
 use super::super::staging::Staging;
 use super::super::stream::Stream;
-use super::super::{Architecture, Runtime};
 use crate::Result;
 use crate::kernels::Activation;
 
@@ -290,9 +290,9 @@ impl Kernels {
         })
     }
 
-    /// Whether a device's kernels multiply bf16 by tensor cores.
-    pub fn has_tensor_cores(architecture: &Architecture) -> bool {
-        matches!(architecture, Architecture::Capability(..))
+    /// Whether they multiply bf16 by tensor cores.
+    pub fn has_tensor_cores(&self) -> bool {
+        self.tensor_cores.is_some()
     }
 
     /// Whose kernels they are.
