@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::sync::{Arc, mpsc};
 
 use common::fake::{Case, alone};
+use common::real_model;
 use common::tiny::{SMALL, Sizes, Tiny, WORDS};
 use serde_json::json;
 use uform::device::{BorrowedStream, Device, Runtime};
@@ -288,6 +289,32 @@ fn options_and_files_mean_what_they_mean_on_the_host() {
             &Executor::inline(),
         );
         assert_eq!(ram.unwrap().describe().parameters, told.parameters);
+    });
+}
+
+#[test]
+fn the_real_model_has_the_hosts_vectors() {
+    const NAME: &str = "the_real_model_has_the_hosts_vectors";
+    alone(NAME, &cuda(ONE), |_| {
+        let texts = Texts::from_iter(["a red bicycle"]);
+        let options = EncodeOptions::default();
+        let inline = Executor::inline();
+        let load = ModelOptions {
+            precision: Some(Precision::F32),
+            ..ModelOptions::default()
+        };
+        let host = Model::load_ram(&real_model(), &load, &inline).unwrap();
+        let expected = host.encode_text(&inline, &texts, &options).unwrap();
+        let executor = driving(&[0]);
+        let load = in_precision(Precision::Bf16);
+        let model = Model::load_vram(&real_model(), &load, &executor).unwrap();
+        let found = model.encode_text_vram(&executor, &texts, &options).unwrap();
+        assert_near(
+            &rows(&found),
+            &[expected.data],
+            Precision::Bf16,
+            "all-MiniLM-L6-v2",
+        );
     });
 }
 
