@@ -618,10 +618,23 @@ fn results_outlive_the_executor_and_the_model() {
         let texts = ["a red bicycle", "the sea is blue", "green"];
         let executor = driving(&[0, 1]);
         let model = load(&tiny, Precision::F32, &executor).unwrap();
+        // What is dropped is used again, what is not stays.
+        let first = encode(&model, &executor, &texts).unwrap().parts();
         let found = encode(&model, &executor, &texts).unwrap();
+        assert_eq!(found.parts(), first);
+        let other = encode(&model, &executor, &texts).unwrap();
+        assert!(
+            other
+                .parts()
+                .iter()
+                .zip(&first)
+                .all(|(one, first)| one.address != first.address)
+        );
         let expected = rows(&found);
+        assert_eq!(rows(&other), expected);
         executor.free();
         model.free();
+        drop(other);
         assert_eq!(rows(&found), expected);
         let (sender, outcome) = mpsc::channel();
         let inline = Executor::inline();
@@ -882,6 +895,30 @@ fn a_fault_is_the_answer_to_every_later_call() {
         other.unwrap().drain(Mood::Parked).unwrap();
         executor.free();
         assert_fails(executor.drain(Mood::Parked), Status::Freed, &["freed"]);
+    });
+}
+
+#[test]
+fn a_drain_waits_for_the_devices() {
+    let cases = [Case {
+        cuda: ONE,
+        fault: "slow@3:60ms",
+        ..Case::default()
+    }];
+    alone("a_drain_waits_for_the_devices", &cases, |_| {
+        let executor = driving(&[0]);
+        let model = load(&Tiny::of(SMALL), Precision::Bf16, &executor).unwrap();
+        let (sender, outcome) = mpsc::channel();
+        model.encode_text_vram_deferred(
+            &executor,
+            Texts::from_iter(["a red bicycle"]),
+            EncodeOptions::default(),
+            Arc::default(),
+            move |outcome| sender.send(outcome).unwrap(),
+        );
+        executor.drain(Mood::Spinning).unwrap();
+        assert_eq!(outcome.try_recv().unwrap().unwrap().rows(), 1);
+        assert_eq!(executor.mood(), Mood::Spinning);
     });
 }
 
