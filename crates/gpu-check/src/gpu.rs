@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use half::bf16;
 use uform::Result;
-use uform::device::{Argument, Buffer, Code, Device, Module, Runtime, Shape, Stream, kernels};
+use uform::device::{
+    Argument, Buffer, Code, Device, Kernel, Module, Runtime, Shape, Stream, kernels,
+};
 
 /// A device with the kernels.
 pub struct Gpu {
@@ -72,6 +74,11 @@ impl Gpu {
         )
     }
 
+    /// A kernel of the module's.
+    pub(crate) fn kernel(&self, name: &str) -> Result<Kernel> {
+        self.module.kernel(name)
+    }
+
     /// Launches, with so much dynamic shared memory, and waits.
     pub(crate) fn run(
         &self,
@@ -81,7 +88,7 @@ impl Gpu {
         shared_bytes: u32,
         arguments: &[Argument],
     ) -> Result<()> {
-        let kernel = self.module.kernel(name)?;
+        let kernel = self.kernel(name)?;
         kernel.allow_shared(shared_bytes)?;
         let shape = Shape {
             grid,

@@ -78,8 +78,20 @@ fn mistakes() -> Vec<Mistake> {
     let (across, up) = ("shfl.sync.bfly.b32", "shfl.sync.up.b32");
     let others = [
         // What was not waited for.
-        ("attend_bf16_64", "attend_bf16", "wait_group 0;", "wait_group 1;", 1),
-        ("dense_bf16", "dense_bf16", "wait_group 1;", "wait_group 2;", 1),
+        (
+            "attend_bf16_64",
+            "attend_bf16",
+            "wait_group 0;",
+            "wait_group 1;",
+            1,
+        ),
+        (
+            "dense_bf16",
+            "dense_bf16",
+            "wait_group 1;",
+            "wait_group 2;",
+            1,
+        ),
         // One row too many, one lane off, a matrix on its side, numbers of another type.
         ("embed", "rows", less, most, 1),
         ("layer_norm", "rows", less, most, 1),

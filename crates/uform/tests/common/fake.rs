@@ -35,7 +35,10 @@ pub fn alone(name: &str, cases: &[Case<'_>], body: impl Fn(usize)) {
         for line in counts.lines() {
             let mut alive: BTreeMap<String, u64> = serde_json::from_str(line).unwrap();
             alive.remove("launches").unwrap();
-            assert!(alive.values().all(|&count| count == 0), "case {number}: {line}");
+            assert!(
+                alive.values().all(|&count| count == 0),
+                "case {number}: {line}"
+            );
         }
     }
 }
