@@ -399,21 +399,10 @@ impl Scratch {
         match &mut self.buffer {
             Some(buffer) => Ok(buffer),
             none => {
-                let allocated = self.device.allocate(bytes).map_err(|error| {
-                    let ordinal = self.ordinal;
-                    match error.status() {
-                        Status::OutOfMemory => Error::new(
-                            Status::OutOfMemory,
-                            format!(
-                                "device {ordinal} refused {bytes} bytes of scratch: free what is \
-                                 not needed on it, or encode shorter texts"
-                            ),
-                        )
-                        .because(error),
-                        _ => error,
-                    }
-                })?;
-                Ok(none.insert(allocated))
+                let allocated = self.device.allocate(bytes);
+                let allocated =
+                    allocated.map_err(|error| refused(self.ordinal, bytes, "scratch", error));
+                Ok(none.insert(allocated?))
             }
         }
     }
@@ -426,6 +415,33 @@ impl Scratch {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.buffer.as_ref().map_or(0, Buffer::bytes)
+    }
+}
+
+impl DrivenDevice {
+    /// Memory of the device for `what`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](Status::OutOfMemory) naming it, the bytes and the device;
+    /// [`DeviceFault`](Status::DeviceFault).
+    pub fn allocate(&self, bytes: usize, what: &str) -> Result<Buffer> {
+        let allocated = self.device.allocate(bytes);
+        allocated.map_err(|error| refused(self.place.ordinal, bytes, what, error))
+    }
+}
+
+/// A device's answer to an allocation, in words that name what it was for.
+fn refused(ordinal: u32, bytes: usize, what: &str, error: Error) -> Error {
+    match error.status() {
+        Status::OutOfMemory => Error::new(
+            Status::OutOfMemory,
+            format!(
+                "device {ordinal} refused {bytes} bytes for {what}: free what is not needed on it, or \
+                 do less at a time"
+            ),
+        )
+        .because(error),
+        _ => error,
     }
 }
 

@@ -348,12 +348,12 @@ impl<'a> Reader<'a> {
             config, settings, ..
         } = &self.files.opened;
         Ok(Parts {
-            network: Network::Ram(Ram {
+            network: Network::Ram(Box::new(Ram {
                 bert: Bert::new(config.clone(), kernels, embeddings, layers),
                 heads,
                 head_kernels: self.head_kernels,
                 class: self.plan.class,
-            }),
+            })),
             tokenizer,
             settings: settings.clone(),
             precision: kernels.precision(),

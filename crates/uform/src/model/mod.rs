@@ -148,7 +148,7 @@ struct Parts {
 
 /// What computes, and where it resides.
 enum Network {
-    Ram(Ram),
+    Ram(Box<Ram>),
     #[cfg(feature = "native")]
     Vram(Vram),
 }

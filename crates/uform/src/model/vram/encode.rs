@@ -198,7 +198,8 @@ fn compute(
         if !share.lengths.is_empty() {
             let rows = share.lengths.len().saturating_mul(request.dimensions);
             let bytes = rows.saturating_mul(size_of::<f32>());
-            share.results.1 = Some(Arc::new(share.driven.device.allocate(bytes)?));
+            let results = share.driven.allocate(bytes, "the vectors of a call")?;
+            share.results.1 = Some(Arc::new(results));
         }
         let most = vram.block_tokens(share.driven.scratch.limit());
         cut.push(Cut {

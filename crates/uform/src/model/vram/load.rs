@@ -154,7 +154,7 @@ impl Job<'_> {
             replicas.push(Replica {
                 place: *place,
                 kernels: load_kernels(driven, place.class)?,
-                weights: driven.device.allocate(layout.bytes())?,
+                weights: driven.allocate(layout.bytes(), "a model's weights")?,
             });
         }
         let targets = replicas.iter_mut().zip(&self.driven);

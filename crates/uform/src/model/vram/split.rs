@@ -112,10 +112,11 @@ mod tests {
         let runs = split(&calls, &[5, 5, 5, 5], 2);
         let devices: Vec<_> = runs.iter().map(|runs| runs[0].device).collect();
         assert_eq!(devices, [0, 1, 0, 1]);
-        let alone = split(&[1..4], &[5, 1, 1, 9], 2);
-        let expected = [(0, 1..3), (1, 3..4)].map(|(device, texts)| Run { device, texts });
+        let calls = [0..3, 3..3];
+        let alone = split(&calls[..1], &[1, 1, 9], 2);
+        let expected = [(0, 0..2), (1, 2..3)].map(|(device, texts)| Run { device, texts });
         assert_eq!(alone[0], expected);
-        assert_eq!(split(&[0..0], &[], 2), [vec![]]);
+        assert_eq!(split(&calls[1..], &[1, 1, 9], 2), [vec![]]);
     }
 
     proptest! {
