@@ -317,14 +317,13 @@ impl Devices {
                 "the executor was freed, and drives its devices no more",
             ));
         }
-        let outcome = work(&mut driven);
-        let mut waited = Ok(());
-        for (driven, bytes) in driven.iter_mut().zip(&self.scratch_bytes) {
-            waited = waited.and(driven.staging.wait());
-            bytes.store(driven.scratch.bytes(), Ordering::Relaxed);
-        }
-        let found = outcome?;
-        waited.map(|()| found)
+        let mut lent = Lent {
+            devices: self,
+            driven: &mut driven,
+        };
+        let found = work(lent.driven)?;
+        lent.wait()?;
+        Ok(found)
     }
 
     /// The fault of a device, which ends the use of all of them.
@@ -361,6 +360,31 @@ impl Devices {
                 scratch_limit: self.scratch_limit,
             })
             .collect()
+    }
+}
+
+/// The devices while a call has them: waited for in the end, however it comes.
+struct Lent<'a> {
+    devices: &'a Devices,
+    driven: &'a mut [DrivenDevice],
+}
+
+impl Lent<'_> {
+    /// Waits for all of them, and returns the first failure.
+    fn wait(&mut self) -> Result<()> {
+        let mut all = Ok(());
+        for (driven, bytes) in self.driven.iter_mut().zip(&self.devices.scratch_bytes) {
+            all = all.and(driven.staging.wait());
+            bytes.store(driven.scratch.bytes(), Ordering::Relaxed);
+        }
+        all
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        // A device keeps its fault, for everybody who asks.
+        let _ = self.wait();
     }
 }
 
@@ -574,13 +598,25 @@ fn nothing_to_drive() -> Error {
     ))
 }
 
-/// Loads the kernels of a class for a device that is driven.
+/// The kernels of a class for a device that is driven, shared by all models that compute with them: a driver may
+/// have to compile them.
 ///
 /// # Errors
 /// Those of [`Kernels::load`].
-pub fn load_kernels(driven: &DrivenDevice, class: GpuClass) -> Result<Kernels> {
-    let own = gpu_devices()[driven.place.ordinal as usize].gpu_class;
-    Kernels::load(&driven.device, own != Some(class))
+pub fn load_kernels(driven: &DrivenDevice, class: GpuClass) -> Result<Arc<Kernels>> {
+    static LOADED: Mutex<BTreeMap<(u32, u32), Weak<Kernels>>> = Mutex::new(BTreeMap::new());
+    let ordinal = driven.place.ordinal;
+    let mut loaded = lock(&LOADED);
+    let place = loaded.entry((ordinal, class.code())).or_default();
+    if let Some(kernels) = place.upgrade()
+        && Arc::ptr_eq(kernels.device(), &driven.device)
+    {
+        return Ok(kernels);
+    }
+    let own = gpu_devices()[ordinal as usize].gpu_class;
+    let kernels = Arc::new(Kernels::load(&driven.device, own != Some(class))?);
+    *place = Arc::downgrade(&kernels);
+    Ok(kernels)
 }
 
 /// Numbers as a message lists them.

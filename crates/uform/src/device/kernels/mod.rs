@@ -12,7 +12,7 @@ mod table;
 use std::sync::Arc;
 
 pub use self::table::{
-    Batch, BatchPlaces, Dense, Extent, Kernels, MOST_HEAD, Norm, TENSOR_MULTIPLE, Tables,
+    Batch, BatchPlace, Dense, Extent, Kernels, MOST_HEAD, Norm, TENSOR_MULTIPLE, Tables,
 };
 
 use super::{Architecture, Code, Device, Module};

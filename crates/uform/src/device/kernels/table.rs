@@ -112,13 +112,10 @@ pub struct Extent {
 
 /// Where a ragged batch lies.
 #[derive(Clone, Copy)]
-pub struct BatchPlaces {
+pub struct BatchPlace {
     extent: Extent,
-    ids: Place<u32>,
-    positions: Place<u32>,
-    starts: Place<u32>,
-    skip: Place<u32>,
-    pieces: Place<u32>,
+    /// Everything, end to end: see [`Batch`].
+    words: Place<u32>,
 }
 
 /// A ragged batch in a device's memory: the tokens of some texts, end to end.
@@ -149,22 +146,30 @@ impl Extent {
         }
     }
 
+    /// Words of a batch's ids, positions, starts, skips and pieces.
+    fn parts(&self) -> [usize; 5] {
+        let Extent {
+            tokens,
+            texts,
+            pieces,
+            ..
+        } = *self;
+        [tokens, tokens, texts + 1, texts, 3 * pieces]
+    }
+
     /// Whether texts of these lengths are so large.
     fn is_of(&self, lengths: &[usize]) -> bool {
         *self == Extent::of(lengths, self.queries == BF16_QUERIES)
     }
 }
 
-impl BatchPlaces {
+impl BatchPlace {
     /// Room for a batch.
-    pub fn add(layout: &mut Layout, extent: Extent) -> BatchPlaces {
-        BatchPlaces {
+    pub fn add(layout: &mut Layout, extent: Extent) -> BatchPlace {
+        let words = extent.parts().into_iter().sum();
+        BatchPlace {
             extent,
-            ids: layout.add(extent.tokens),
-            positions: layout.add(extent.tokens),
-            starts: layout.add(extent.texts + 1),
-            skip: layout.add(extent.texts),
-            pieces: layout.add(3 * extent.pieces),
+            words: layout.add(words),
         }
     }
 }
@@ -180,35 +185,38 @@ impl<'a> Batch<'a> {
     pub fn upload(
         staging: &mut Staging,
         buffer: &'a Buffer,
-        places: BatchPlaces,
+        place: BatchPlace,
         (ids, positions): (&[u32], &[u32]),
         lengths: &[usize],
         skip: usize,
     ) -> Result<Batch<'a>> {
-        assert!(places.extent.is_of(lengths), "the batch is another one");
+        let extent = place.extent;
+        assert!(extent.is_of(lengths), "the batch is another one");
         let above = [ids, positions].map(|words| {
             let most = words.iter().max();
             most.map_or(0, |most| *most as usize + 1)
         });
-        let batch = Batch {
-            extent: places.extent,
-            above,
-            ids: buffer.view(places.ids)?,
-            positions: buffer.view(places.positions)?,
-            starts: buffer.view(places.starts)?,
-            skip: buffer.view(places.skip)?,
-            pieces: buffer.view(places.pieces)?,
-        };
-        let (starts, pieces) = cut(lengths, places.extent.queries);
+        let (starts, pieces) = cut(lengths, extent.queries);
         let skip = u32::try_from(skip).unwrap_or(u32::MAX);
-        // First and skip are added up in 32 bits.
-        let skip = skip.min(places.extent.tokens as u32);
-        staging.upload(batch.ids, ids)?;
-        staging.upload(batch.positions, positions)?;
-        staging.upload(batch.starts, &starts)?;
-        staging.upload(batch.skip, &vec![skip; lengths.len()])?;
-        staging.upload(batch.pieces, &pieces)?;
-        Ok(batch)
+        // Where a text begins and this are added up in 32 bits.
+        let skip = vec![skip.min(word(extent.tokens)); lengths.len()];
+        let words = [ids, positions, &starts, &skip, &pieces].concat();
+        let all = buffer.view(place.words)?;
+        staging.upload(all, &words)?;
+        let mut from = 0;
+        let [ids, positions, starts, skip, pieces] = extent.parts().map(|count| {
+            from += count;
+            all.part(from - count, count)
+        });
+        Ok(Batch {
+            extent,
+            above,
+            ids,
+            positions,
+            starts,
+            skip,
+            pieces,
+        })
     }
 
     /// How large it is.

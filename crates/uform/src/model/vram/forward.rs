@@ -10,7 +10,7 @@ use super::Replica;
 use super::format::Format;
 use super::weights::Places;
 use crate::Result;
-use crate::device::kernels::{Batch, BatchPlaces, Dense, Extent};
+use crate::device::kernels::{Batch, BatchPlace, Dense, Extent};
 use crate::device::{Download, Layout, Place, View};
 use crate::executor::DrivenDevice;
 use crate::kernels::Activation;
@@ -52,7 +52,7 @@ pub(super) struct Bert<T> {
 
 /// Where a block is computed.
 struct Room<T> {
-    batch: BatchPlaces,
+    batch: BatchPlace,
     states: Place<f32>,
     operand: Place<T>,
     /// Queries, keys and values, and then what comes out of the inner layer.
@@ -80,7 +80,7 @@ impl<T: Format> Bert<T> {
         let mut layout = Layout::new();
         let numbers = |each: usize| tokens.saturating_mul(each);
         let room = Room {
-            batch: BatchPlaces::add(&mut layout, extent),
+            batch: BatchPlace::add(&mut layout, extent),
             states: layout.add(numbers(hidden)),
             // Attention's result is the next layer's rows where rows are beside the states.
             operand: layout.add(if T::HAS_OPERAND { numbers(hidden) } else { 0 }),

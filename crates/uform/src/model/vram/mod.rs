@@ -51,7 +51,7 @@ pub struct VramModelOptions {
 /// A model's weights on one device, and the kernels that compute with them.
 struct Replica {
     place: Driven,
-    kernels: Kernels,
+    kernels: Arc<Kernels>,
     weights: Buffer,
 }
 
