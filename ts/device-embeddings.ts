@@ -42,8 +42,7 @@ export class DeviceEmbeddings extends Handle {
   declare readonly compiled: CompiledVectors;
   #freed = false;
 
-  /** @internal */
-  constructor(caller: symbol, found: CompiledDeviceEmbeddings) {
+  private constructor(caller: typeof key, found: CompiledDeviceEmbeddings) {
     super();
     if (caller !== key) {
       throw new InvalidArgumentError(
@@ -91,6 +90,15 @@ export class DeviceEmbeddings extends Handle {
   }
 
   /**
+   * The vectors that a backend returned.
+   *
+   * @internal
+   */
+  static of(found: CompiledDeviceEmbeddings): DeviceEmbeddings {
+    return new DeviceEmbeddings(key, found);
+  }
+
+  /**
    * Whether they were freed; `undefined` for what are none.
    *
    * @internal
@@ -101,7 +109,3 @@ export class DeviceEmbeddings extends Handle {
       : undefined;
   }
 }
-
-/** The vectors that a backend returned. @internal */
-export const deviceEmbeddings = (found: CompiledDeviceEmbeddings) =>
-  new DeviceEmbeddings(key, found);

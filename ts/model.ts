@@ -2,7 +2,7 @@ import type { CompiledDeviceEmbeddings, CompiledModel, EncodeOptions } from "./b
 import { backend, loadBackend } from "./backend/chosen.js";
 import { deferred, type DeferredOptions, Outstanding } from "./deferred.js";
 import { describe, type ModelDescription } from "./description.js";
-import { type DeviceEmbeddings, deviceEmbeddings } from "./device-embeddings.js";
+import { DeviceEmbeddings } from "./device-embeddings.js";
 import { Embeddings } from "./embeddings.js";
 import { fromBackend, FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { compiledExecutor, Executor, executorOption, type Residency } from "./executor.js";
@@ -355,7 +355,7 @@ export class Model<R extends Residency = "ram"> extends Handle {
         discard: (unwanted) => backend().vectorsFree(unwanted.vectors),
         outstanding: this.#outstanding,
       });
-      return deviceEmbeddings(found) as Found<R>;
+      return DeviceEmbeddings.of(found) as Found<R>;
     }
     const parts = await deferred<EmbeddingsParts>(backend(), read, {
       submit: (call, settle) =>
@@ -392,7 +392,7 @@ export class Model<R extends Residency = "ram"> extends Handle {
     const encoding = encodeOptions(read);
     if (this.#residency === "vram") {
       const encode = () => backend().modelEncodeTextVram(model, runner, checked, encoding);
-      return deviceEmbeddings(translated(encode)) as Found<R>;
+      return DeviceEmbeddings.of(translated(encode)) as Found<R>;
     }
     const encode = () => backend().modelEncodeText(model, runner, checked, encoding);
     return new Embeddings(translated(encode)) as Found<R>;

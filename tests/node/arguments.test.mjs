@@ -262,7 +262,7 @@ if (gpuDevices().length > 0) {
             [0n, 0n],
             ["`streams` has 2", "1 devices"],
           ],
-          [[8n], ["stream 0x8 is not one of"]],
+          [[8n], ["`streams`, for device 0: stream 0x8 is not one of"]],
         ],
       },
       scratchLimit: options.deferredLimit,

@@ -13,7 +13,7 @@ gpu-check [--device N] [--model DIR] [--small] [SECTION …]
   --device N   NVIDIA's device of this number (0)
   --model DIR  the model's folder (model, beside this program)
   --small      sizes that an interpreter gets through
-  SECTION …    only these of loads, kernels, rates, memory, faults, sanitizer";
+  SECTION …    only these of loads, kernels, rates, model, memory, faults, sanitizer";
 
 /// What was asked for.
 pub struct Arguments {

@@ -3,14 +3,20 @@
 #[path = "../../uform/tests/common/fake.rs"]
 #[allow(dead_code)]
 mod fake;
+#[path = "../../uform/tests/common/tiny.rs"]
+#[allow(dead_code)]
+mod tiny;
 
 use std::process::Command;
 
 /// What it prints on a device of the stand-in's where this goes wrong, and its exit code.
 fn ran(fault: &str, sections: &[&str]) -> (String, Option<i32>) {
     let folder = fake::drivers();
+    let model = folder.path().join("model");
+    tiny::Tiny::of(tiny::SMALL).write(&model).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_gpu-check"))
-        .arg("--small")
+        .args(["--small", "--model"])
+        .arg(&model)
         .args(sections)
         .env("LD_LIBRARY_PATH", folder.path())
         .env("FAKE_CUDA_DEVICES", "H200:9.0:132:1024")
@@ -45,10 +51,19 @@ fn all_of_it_runs_through() {
         "{printed}"
     );
     assert_eq!(code, Some(1));
-    for section in ["loads", "kernels", "rates", "memory", "faults", "sanitizer"] {
+    let sections = [
+        "loads",
+        "kernels",
+        "rates",
+        "model",
+        "memory",
+        "faults",
+        "sanitizer",
+    ];
+    for section in sections {
         assert!(printed.contains(&format!("# {section}\n")), "{printed}");
     }
-    assert!(lines(&printed, "PASS").len() >= 20, "{printed}");
+    assert!(lines(&printed, "PASS").len() >= 24, "{printed}");
     for figure in [
         "copies within",
         "bf16 in matrix units",

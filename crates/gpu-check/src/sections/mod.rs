@@ -7,6 +7,7 @@ mod faults;
 mod kernels;
 mod loads;
 mod memory;
+mod model;
 mod rates;
 
 use std::path::PathBuf;
@@ -30,10 +31,11 @@ pub struct Context {
 pub type Section = fn(&Context, &mut Report) -> Result<()>;
 
 /// All of them, and what they are called.
-pub const ALL: [(&str, Section); 5] = [
+pub const ALL: [(&str, Section); 6] = [
     ("loads", loads::run),
     ("kernels", kernels::run),
     ("rates", rates::run),
+    ("model", model::run),
     ("memory", memory::run),
     ("faults", faults::run),
 ];
