@@ -1,5 +1,6 @@
 //! The program's arguments.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use gpu_check::sections::{self, Context};
@@ -9,10 +10,13 @@ use crate::sanitizer;
 /// How the program is called.
 pub const USAGE: &str = "\
 gpu-check [--device N] [--model DIR] [--small] [SECTION …]
+gpu-check --write-model FROM INTO
 
   --device N   NVIDIA's device of this number (0)
   --model DIR  the model's folder (model, beside this program)
   --small      sizes that an interpreter gets through
+  --write-model FROM INTO
+               writes the model in a folder into another one, with weights of eight bits
   SECTION …    only these of loads, kernels, rates, model, memory, faults, sanitizer";
 
 /// What was asked for.
@@ -23,6 +27,8 @@ pub struct Arguments {
     pub sections: Vec<String>,
     /// The one that this process is to run.
     pub child: Option<String>,
+    /// The model to write, and where to.
+    pub model: Option<(PathBuf, PathBuf)>,
 }
 
 impl Arguments {
@@ -42,6 +48,7 @@ impl Arguments {
             },
             sections: Vec::new(),
             child: None,
+            model: None,
         };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(format!("{word} needs a value"));
@@ -54,6 +61,10 @@ impl Arguments {
                 }
                 "--model" => arguments.context.model = value()?.into(),
                 "--small" => arguments.context.is_small = true,
+                "--write-model" => {
+                    let from = value()?.into();
+                    arguments.model = Some((from, value()?.into()));
+                }
                 "--child" => arguments.child = Some(value()?),
                 name if is_section(name) => arguments.sections.push(word),
                 _ => return Err(format!("{word:?} is not understood")),

@@ -5,10 +5,13 @@ mod arguments;
 mod process;
 mod sanitizer;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use gpu_check::{Report, sections};
 use uform::device::{Runtime, devices};
+use uform::executor::Executor;
+use uform::model::{Model, quantize::WeightFormat};
 
 use arguments::Arguments;
 use process::Tally;
@@ -21,9 +24,27 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match &arguments.child {
-        Some(section) => child(section, &arguments),
-        None => parent(&arguments),
+    match &arguments {
+        Arguments {
+            model: Some((from, into)),
+            ..
+        } => write_model(from, into),
+        Arguments {
+            child: Some(section),
+            ..
+        } => child(section, &arguments),
+        _ => parent(&arguments),
+    }
+}
+
+/// A model small enough to be taken along.
+fn write_model(from: &Path, into: &Path) -> ExitCode {
+    match Model::quantize(from, into, WeightFormat::I8, &Executor::inline()) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("gpu-check: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
