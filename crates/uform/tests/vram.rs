@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::sync::{Arc, mpsc};
 
 use common::fake::{Case, alone};
+use common::real_model;
 use common::tiny::{SMALL, Sizes, Tiny, WORDS};
 use serde_json::json;
 use uform::device::{BorrowedStream, Device, Runtime};
@@ -288,6 +289,32 @@ fn options_and_files_mean_what_they_mean_on_the_host() {
             &Executor::inline(),
         );
         assert_eq!(ram.unwrap().describe().parameters, told.parameters);
+    });
+}
+
+#[test]
+fn the_real_model_has_the_hosts_vectors() {
+    const NAME: &str = "the_real_model_has_the_hosts_vectors";
+    alone(NAME, &cuda(ONE), |_| {
+        let texts = Texts::from_iter(["a red bicycle"]);
+        let options = EncodeOptions::default();
+        let inline = Executor::inline();
+        let load = ModelOptions {
+            precision: Some(Precision::F32),
+            ..ModelOptions::default()
+        };
+        let host = Model::load_ram(&real_model(), &load, &inline).unwrap();
+        let expected = host.encode_text(&inline, &texts, &options).unwrap();
+        let executor = driving(&[0]);
+        let load = in_precision(Precision::Bf16);
+        let model = Model::load_vram(&real_model(), &load, &executor).unwrap();
+        let found = model.encode_text_vram(&executor, &texts, &options).unwrap();
+        assert_near(
+            &rows(&found),
+            &[expected.data],
+            Precision::Bf16,
+            "all-MiniLM-L6-v2",
+        );
     });
 }
 
@@ -591,10 +618,23 @@ fn results_outlive_the_executor_and_the_model() {
         let texts = ["a red bicycle", "the sea is blue", "green"];
         let executor = driving(&[0, 1]);
         let model = load(&tiny, Precision::F32, &executor).unwrap();
+        // What is dropped is used again, what is not stays.
+        let first = encode(&model, &executor, &texts).unwrap().parts();
         let found = encode(&model, &executor, &texts).unwrap();
+        assert_eq!(found.parts(), first);
+        let other = encode(&model, &executor, &texts).unwrap();
+        assert!(
+            other
+                .parts()
+                .iter()
+                .zip(&first)
+                .all(|(one, first)| one.address != first.address)
+        );
         let expected = rows(&found);
+        assert_eq!(rows(&other), expected);
         executor.free();
         model.free();
+        drop(other);
         assert_eq!(rows(&found), expected);
         let (sender, outcome) = mpsc::channel();
         let inline = Executor::inline();
@@ -855,6 +895,30 @@ fn a_fault_is_the_answer_to_every_later_call() {
         other.unwrap().drain(Mood::Parked).unwrap();
         executor.free();
         assert_fails(executor.drain(Mood::Parked), Status::Freed, &["freed"]);
+    });
+}
+
+#[test]
+fn a_drain_waits_for_the_devices() {
+    let cases = [Case {
+        cuda: ONE,
+        fault: "slow@3:60ms",
+        ..Case::default()
+    }];
+    alone("a_drain_waits_for_the_devices", &cases, |_| {
+        let executor = driving(&[0]);
+        let model = load(&Tiny::of(SMALL), Precision::Bf16, &executor).unwrap();
+        let (sender, outcome) = mpsc::channel();
+        model.encode_text_vram_deferred(
+            &executor,
+            Texts::from_iter(["a red bicycle"]),
+            EncodeOptions::default(),
+            Arc::default(),
+            move |outcome| sender.send(outcome).unwrap(),
+        );
+        executor.drain(Mood::Spinning).unwrap();
+        assert_eq!(outcome.try_recv().unwrap().unwrap().rows(), 1);
+        assert_eq!(executor.mood(), Mood::Spinning);
     });
 }
 

@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use super::call::Control;
 use super::description::ExecutorKind;
+use super::shelf::{Piece, Shelf};
 use super::{Executor, Parts, Threads, default_lanes, limit_of};
 use crate::device::{
     Buffer, Device, Layout, Runtime, Staging, Stream, free_memory, kernels::Kernels,
@@ -68,6 +69,8 @@ pub struct DrivenDevice {
     pub staging: Staging,
     /// What a call computes in.
     pub scratch: Scratch,
+    /// What a call's results are in.
+    pub results: Shelf,
 }
 
 /// A device's memory that is kept from call to call, and grows to what was asked for.
@@ -241,6 +244,7 @@ impl Devices {
                     is_borrowed: stream.is_borrowed(),
                 },
                 staging: Staging::new(stream.clone()),
+                results: Shelf::new(device.clone()),
                 scratch: Scratch {
                     device: device.clone(),
                     ordinal,
@@ -452,6 +456,15 @@ impl Scratch {
 }
 
 impl DrivenDevice {
+    /// Memory for results of a call.
+    ///
+    /// # Errors
+    /// Those of [`allocate`](Self::allocate).
+    pub fn allocate_results(&self, bytes: usize) -> Result<Piece> {
+        let taken = self.results.take(bytes);
+        taken.map_err(|error| refused(self.place.ordinal, bytes, "the vectors of a call", error))
+    }
+
     /// Memory of the device for `what`.
     ///
     /// # Errors

@@ -23,6 +23,7 @@
 //! | `team`, `gate`, `bell` | how lanes share one job, and why no wake-up is lost |
 //! | `borrowed`, `pools` | lanes that are a ForkUnion pool's threads, and whose turn it is on them |
 //! | `devices` | the GPUs that are driven, and which those are |
+//! | `shelf` | memory of results on a GPU, small pieces of which are kept |
 //! | `thread_pool` | a ForkUnion pool of our own |
 //! | `forkunion` | ForkUnion's C interface |
 //! | `pace`, `mood`, `futex` | how a thread waits: spinning for a while, then asleep |
@@ -79,6 +80,8 @@ mod pools;
 #[cfg(feature = "native")]
 mod seat;
 #[cfg(feature = "native")]
+mod shelf;
+#[cfg(feature = "native")]
 mod team;
 #[cfg(feature = "native")]
 mod thread_pool;
@@ -102,6 +105,8 @@ pub use mood::Mood;
 #[cfg(feature = "native")]
 pub(crate) use near::Near;
 pub use scratch::Arena;
+#[cfg(feature = "native")]
+pub use shelf::{Piece, Shelf};
 pub use steps::{complete, pause};
 #[cfg(feature = "native")]
 pub use thread_pool::ThreadPool;

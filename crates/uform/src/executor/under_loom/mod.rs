@@ -64,6 +64,8 @@ fn executor(lanes: usize, deferred_limit: usize) -> Executor {
         cpu_class: None,
         deferred_limit,
         threads: Threads::new(lanes),
+        #[cfg(feature = "native")]
+        devices: None,
     })
 }
 

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::super::embeddings::Embeddings;
-use crate::device::Buffer;
-use crate::executor::{Control, Executor};
+use crate::executor::{Control, Executor, Piece};
 use crate::memory::zeros;
 use crate::{Error, Result, Status};
 
 /// One vector a text, in the order of the texts, where the devices computed them.
 ///
-/// The memory is given back when the last clone is dropped. It keeps the devices open until then, also
-/// when the executor that computed it was freed before.
+/// The memory is given back when the last clone is dropped; up to a megabyte of it goes to the executor, for its
+/// next call, and more waits for the device. It keeps the devices open until then, also when the
+/// executor that computed it was freed before.
 #[derive(Clone)]
 pub struct DeviceEmbeddings(Arc<Whole>);
 
@@ -26,7 +26,7 @@ struct Whole {
 /// Rows on one device. Calls that were computed together share a buffer.
 pub(super) struct Part {
     pub(super) device: u32,
-    pub(super) buffer: Arc<Buffer>,
+    pub(super) buffer: Arc<Piece>,
     /// In bytes.
     pub(super) offset: usize,
     pub(super) rows: usize,

@@ -15,8 +15,8 @@ use super::embeddings::{DeviceEmbeddings, Part};
 use super::forward::Block;
 use super::split::{BLOCK_TOKENS, blocks, split};
 use super::{Replica, Vram};
-use crate::device::{Buffer, Download, Place};
-use crate::executor::{Devices, DrivenDevice, Hold, complete};
+use crate::device::{Download, Place};
+use crate::executor::{Devices, DrivenDevice, Hold, Piece, complete};
 use crate::kernels::ForkJoin;
 use crate::memory::{reserve, with_room};
 use crate::{Error, Result, Status};
@@ -100,7 +100,7 @@ struct Share<'a> {
     /// Which texts of the batch they are.
     runs: Vec<Range<usize>>,
     /// Its ordinal, and where its rows go; `None`: it has none.
-    results: (u32, Option<Arc<Buffer>>),
+    results: (u32, Option<Arc<Piece>>),
 }
 
 impl Vram {
@@ -198,7 +198,7 @@ fn compute(
         if !share.lengths.is_empty() {
             let rows = share.lengths.len().saturating_mul(request.dimensions);
             let bytes = rows.saturating_mul(size_of::<f32>());
-            let results = share.driven.allocate(bytes, "the vectors of a call")?;
+            let results = share.driven.allocate_results(bytes)?;
             share.results.1 = Some(Arc::new(results));
         }
         let most = vram.block_tokens(share.driven.scratch.limit());
