@@ -88,7 +88,7 @@ fn parent(arguments: &Arguments) -> ExitCode {
         println!("\n# {name}");
         tally += match name {
             sanitizer::NAME => sanitizer::run(arguments),
-            _ => process::section(&mut arguments.child_command(name)),
+            _ => process::section(&mut arguments.child_command(name), process::LIMIT),
         };
     }
     println!("\n{tally}");

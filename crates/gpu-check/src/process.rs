@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longer than any section takes on a device that works.
-const LIMIT: Duration = Duration::from_secs(150);
+pub const LIMIT: Duration = Duration::from_secs(150);
 
 /// Verdicts.
 #[derive(Clone, Copy, Default)]
@@ -68,7 +68,7 @@ impl fmt::Display for Tally {
 }
 
 /// Runs a section's process to its end, or to the end of its time.
-pub fn section(command: &mut Command) -> Tally {
+pub fn section(command: &mut Command, limit: Duration) -> Tally {
     let start = Instant::now();
     let mut tally = Tally::default();
     let mut child = match command.stdout(Stdio::piped()).spawn() {
@@ -81,11 +81,11 @@ pub fn section(command: &mut Command) -> Tally {
             return tally;
         }
     };
-    let ended = follow(&mut child, start + LIMIT, &mut tally);
+    let ended = follow(&mut child, start + limit, &mut tally);
     if !ended {
         // It may have ended just now; then there is nothing to stop.
         let _ = child.kill();
-        tally.fail(format!("stopped after {} s", LIMIT.as_secs()));
+        tally.fail(format!("stopped after {} s", limit.as_secs()));
     }
     match child.wait() {
         // 1 is what a section with a bad verdict ends with.

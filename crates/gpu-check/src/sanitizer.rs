@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::arguments::Arguments;
 use crate::process::{self, Tally};
@@ -11,6 +12,9 @@ use crate::process::{self, Tally};
 pub const NAME: &str = "sanitizer";
 
 const TOOLS: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
+
+/// What a tool may take, which slows kernels down a hundred times.
+const LIMIT: Duration = Duration::from_secs(75);
 
 /// What it ends with when a tool found something.
 const FOUND: &str = "9";
@@ -28,7 +32,7 @@ pub fn run(arguments: &Arguments) -> Tally {
         command.args(["--tool", tool, "--error-exitcode", FOUND]);
         command.arg(std::env::current_exe().unwrap_or_default());
         arguments.child_arguments(&mut command, "kernels");
-        tally += process::section(&mut command);
+        tally += process::section(&mut command, LIMIT);
     }
     tally
 }
