@@ -9,6 +9,7 @@ import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { makeDrivers } from "../tests/node/fake-gpus.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 const model = process.env.UFORM_TEST_MODEL ?? join(root, "models/all-MiniLM-L6-v2");
@@ -141,11 +142,20 @@ describe("the README's programs", () => {
   // Those of a page have an address: tests/bundlers builds and runs their like.
   const programs = found.filter((program) => !program.includes("location.href"));
 
+  // Those of GPUs run with stand-ins for the driver.
+  const drivers = makeDrivers();
+  after(() => drivers.remove());
+  const gpus = {
+    LD_LIBRARY_PATH: drivers.folder,
+    FAKE_CUDA_DEVICES: "H200:9.0:132:1024,H200:9.0:132:1024",
+  };
+
   test("are found", () => assert.ok(programs.length >= 2));
 
   for (const [index, program] of programs.entries()) {
     test(`number ${index + 1} runs as it stands, and prints what it says`, async () => {
-      const child = start("--input-type=module");
+      const env = program.includes("forVram") ? gpus : {};
+      const child = start("--input-type=module", [], env);
       // The model may be elsewhere than where a checkout has it.
       child.stdin.end(program.replace("models/all-MiniLM-L6-v2", model));
       const [output, errors, [code]] = await Promise.all([

@@ -13,7 +13,7 @@ import { fileURLToPath } from "node:url";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 const model = join(root, "models", "all-MiniLM-L6-v2");
-const verbsWithModel = ["fetch-model", "test", "bench", "demo", "demo-browser"];
+const verbsWithModel = ["fetch-model", "gpu-check", "test", "bench", "demo", "demo-browser"];
 const compiler = join(root, "target", "nvrtc");
 const verbsWithCompiler = ["kernels", "test"];
 

@@ -1,47 +1,35 @@
 // GPUs as the package lists them, with stand-ins for the vendors' drivers (crates/fake-gpu). A process
 // has one driver for its life, so every case is a process of its own.
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { capabilitiesCompiled, gpuDevices, GpuVendor } from "uform";
+import * as fake from "./fake-gpus.mjs";
 import { modelPath, root } from "./support.mjs";
 
-const drivers = mkdtempSync(join(tmpdir(), "uform-gpus-"));
-const counts = join(drivers, "counts");
-test.before(() => {
-  const { status, stderr } = spawnSync("cargo", ["xtask", "fake-gpu", drivers], {
-    cwd: root,
-    encoding: "utf8",
-  });
-  assert.equal(status, 0, stderr);
-});
-test.after(() => rmSync(drivers, { recursive: true }));
+const drivers = fake.makeDrivers();
+const counts = join(drivers.folder, "counts");
+test.after(() => drivers.remove());
 
 const mixed = {
   FAKE_CUDA_DEVICES: "NVIDIA H200:9.0:132:143771,V100:7.0:80:32510",
   FAKE_HIP_DEVICES: "MI300X:gfx942:304:196608",
 };
 
-/** Runs arguments of Node's in a process with the stand-ins; it must say nothing on standard error. */
-function node(args, env = mixed) {
-  const { status, stdout, stderr } = spawnSync(process.execPath, args, {
-    cwd: root,
-    env: { ...process.env, LD_LIBRARY_PATH: drivers, FAKE_GPU_COUNTS: counts, ...env },
-    encoding: "utf8",
-  });
-  assert.deepEqual([status, stderr], [0, ""]);
-  return stdout;
-}
+/** Runs arguments of Node's in a process with the stand-ins. */
+const node = (args, env = mixed) =>
+  fake.node(drivers.folder, args, { FAKE_GPU_COUNTS: counts, ...env });
 
 /** What an expression is, as JSON, in a process with the stand-ins. */
-const value = (expression, env) =>
-  JSON.parse(node(["-p", `const uform = require("uform"); JSON.stringify(${expression})`], env));
+const value = async (expression, env) =>
+  JSON.parse(
+    await node(["-p", `const uform = require("uform"); JSON.stringify(${expression})`], env),
+  );
 
-test("a machine's GPUs are NVIDIA's, then AMD's, in plain data", () => {
-  const found = value("uform.gpuDevices()");
+test("a machine's GPUs are NVIDIA's, then AMD's, in plain data", async () => {
+  const found = await value("uform.gpuDevices()");
   assert.deepEqual(found, [
     {
       vendor: GpuVendor.Nvidia,
@@ -80,7 +68,7 @@ test("a machine's GPUs are NVIDIA's, then AMD's, in plain data", () => {
   }
 });
 
-test("a driver that does not work is no GPU, and quiet", () => {
+test("a driver that does not work is no GPU, and quiet", async () => {
   const cases = [
     [{ FAKE_CUDA_DEVICES: "", FAKE_HIP_DEVICES: "" }, 0],
     [{ ...mixed, FAKE_CUDA_FAULT: "code34@1" }, 0],
@@ -90,7 +78,7 @@ test("a driver that does not work is no GPU, and quiet", () => {
     [{ ...mixed, FAKE_CUDA_FAULT: "missing:hipMalloc" }, 2],
   ];
   for (const [env, count] of cases) {
-    const found = value("[uform.gpuDevices().length, uform.capabilitiesAvailable()]", env);
+    const found = await value("[uform.gpuDevices().length, uform.capabilitiesAvailable()]", env);
     assert.equal(found[0], count, JSON.stringify(env));
     const words = found[1].split(",");
     assert.deepEqual([words.includes("cuda"), words.includes("hip")], [count > 1, count % 2 > 0]);
@@ -98,7 +86,7 @@ test("a driver that does not work is no GPU, and quiet", () => {
   const broken = mkdtempSync(join(tmpdir(), "uform-broken-"));
   const hip = ["so.7", "so.6", "so.5", "so"].map((end) => `libamdhip64.${end}`);
   for (const name of ["libcuda.so.1", ...hip]) writeFileSync(join(broken, name), "not a library");
-  assert.deepEqual(value("uform.gpuDevices()", { LD_LIBRARY_PATH: broken }), []);
+  assert.deepEqual(await value("uform.gpuDevices()", { LD_LIBRARY_PATH: broken }), []);
   rmSync(broken, { recursive: true });
 });
 
@@ -109,7 +97,7 @@ test("this machine's list is the same whoever asks", () => {
   assert.ok(words.includes("cuda") && words.includes("hip"));
 });
 
-test("no driver is touched until somebody asks for GPUs", () => {
+test("no driver is touched until somebody asks for GPUs", async () => {
   const maps = `require("node:fs").readFileSync("/proc/self/maps", "utf8")`;
   const loaded = `${maps}.match(/lib(?:cuda|amdhip64)\\.so\\.\\d/g)`;
   const quiet = `(() => {
@@ -118,14 +106,14 @@ test("no driver is touched until somebody asks for GPUs", () => {
     model.free();
     return ${loaded};
   })()`;
-  assert.deepEqual(value(`[${quiet}, uform.gpuDevices().length, ${loaded} !== null]`), [
+  assert.deepEqual(await value(`[${quiet}, uform.gpuDevices().length, ${loaded} !== null]`), [
     null,
     3,
     true,
   ]);
 });
 
-test("workers see the same GPUs, in one process with the main thread", () => {
+test("workers see the same GPUs, in one process with the main thread", async () => {
   const code = `
     const { gpuDevices } = require("uform");
     const { Worker, isMainThread, parentPort } = require("node:worker_threads");
@@ -135,21 +123,21 @@ test("workers see the same GPUs, in one process with the main thread", () => {
         'require("node:worker_threads").parentPort.postMessage(gpuDevices().map(({ name }) => name).join())',
       { eval: true },
     ).on("message", (found) => console.log(found === names ? names : "different"));`;
-  assert.equal(node(["-e", code]), "NVIDIA H200,V100,MI300X\n");
+  assert.equal(await node(["-e", code]), "NVIDIA H200,V100,MI300X\n");
 });
 
-test("info lists them, for people and for programs", () => {
+test("info lists them, for people and for programs", async () => {
   const program = join(root, "dist/cli/main.js");
-  const { gpus, capabilities } = JSON.parse(node([program, "info", "--json"]));
+  const { gpus, capabilities } = JSON.parse(await node([program, "info", "--json"]));
   assert.deepEqual(
     gpus.map(({ name }) => name),
     ["NVIDIA H200", "V100", "MI300X"],
   );
   assert.deepEqual(capabilities.available.slice(-2), ["cuda", "hip"]);
-  const table = node([program, "info"]);
+  const table = await node([program, "info"]);
   assert.match(table, /^GPU 0 +NVIDIA H200: nvidia-hopper, 132 compute units, 140\.4 GiB$/m);
   assert.match(table, /^GPU 1 +V100: of no class, 80 compute units, 31\.7 GiB$/m);
   assert.match(table, /^GPU 2 +MI300X: amd-cdna3, 304 compute units, 192 GiB$/m);
-  const bare = node([program, "info"], { FAKE_CUDA_DEVICES: "", FAKE_HIP_DEVICES: "" });
+  const bare = await node([program, "info"], { FAKE_CUDA_DEVICES: "", FAKE_HIP_DEVICES: "" });
   assert.doesNotMatch(bare, /GPU/);
 });

@@ -14,16 +14,20 @@ use libloading::{Library, Symbol};
 use crate::command::{in_checkout, run};
 use crate::{Result, root, target};
 
-const SOURCE: &str = "crates/uform/src/device/kernels/uform.cu";
+/// The engine's.
+const ENGINE: &str = "crates/uform/src/device/kernels/uform.cu";
+/// What tells how fast a device can be.
+const RATES: &str = "crates/gpu-check/src/rates.cu";
 
-/// What is made of it: for which architecture, under which name.
-const MADE: [(&str, &str); 6] = [
-    ("compute_80", "uform.ptx"),
-    ("sm_80", "uform.sm_80.cubin"),
-    ("sm_89", "uform.sm_89.cubin"),
-    ("sm_90a", "uform.sm_90a.cubin"),
-    ("sm_100f", "uform.sm_100f.cubin"),
-    ("sm_120f", "uform.sm_120f.cubin"),
+/// What is made of which source: for which architecture, under which name.
+const MADE: [(&str, &str, &str); 7] = [
+    (ENGINE, "compute_80", "uform.ptx"),
+    (ENGINE, "sm_80", "uform.sm_80.cubin"),
+    (ENGINE, "sm_89", "uform.sm_89.cubin"),
+    (ENGINE, "sm_90a", "uform.sm_90a.cubin"),
+    (ENGINE, "sm_100f", "uform.sm_100f.cubin"),
+    (ENGINE, "sm_120f", "uform.sm_120f.cubin"),
+    (RATES, "compute_80", "rates.ptx"),
 ];
 
 /// The version of PTX that CUDA 11.0 brought.
@@ -41,7 +45,7 @@ pub fn check() -> Result {
     each(|path, made| match fs::read(path) {
         Ok(found) if found == made => Ok(()),
         _ => Err(format!(
-            "{} is not what {SOURCE} becomes: run `cargo xtask kernels`",
+            "{} is not what its source becomes: run `cargo xtask kernels`",
             path.display()
         )),
     })
@@ -49,11 +53,12 @@ pub fn check() -> Result {
 
 fn each(mut with: impl FnMut(&Path, &[u8]) -> Result) -> Result {
     let compiler = Compiler::load(&library()?)?;
-    let path = root().join(SOURCE);
-    let source = fs::read(&path).map_err(|error| format!("cannot read {SOURCE}: {error}"))?;
-    let source = CString::new(source).map_err(|error| format!("{SOURCE}: {error}"))?;
-    for (architecture, name) in MADE {
-        let mut made = compiler.compile(&source, architecture)?;
+    for (source, architecture, name) in MADE {
+        let path = root().join(source);
+        let text = fs::read(&path).map_err(|error| format!("cannot read {source}: {error}"))?;
+        let text = CString::new(text).map_err(|error| format!("{source}: {error}"))?;
+        eprintln!("$ nvrtc --gpu-architecture={architecture} --std=c++17 {source}");
+        let mut made = compiler.compile(&text, architecture)?;
         if name.ends_with(".ptx") {
             made = lowered(&made)?;
         }
@@ -147,7 +152,6 @@ impl Compiler {
 
     fn compile(&self, source: &CStr, architecture: &str) -> Result<Vec<u8>> {
         let option = format!("--gpu-architecture={architecture}");
-        eprintln!("$ nvrtc {option} --std=c++17 {SOURCE}");
         let option = CString::new(option).map_err(|error| error.to_string())?;
         let options = [option.as_ptr(), c"--std=c++17".as_ptr()];
         let mut program = 0;

@@ -10,6 +10,7 @@ mod build;
 mod check;
 mod command;
 mod fake_gpu;
+mod gpu_check;
 mod hwloc;
 mod kernels;
 mod model;
@@ -33,6 +34,8 @@ cargo xtask <verb>
   hwloc               the static library that cargo links, into target/hwloc/
   fetch-model         all-MiniLM-L6-v2, into models/
   fake-gpu DIR        stand-ins for the GPU vendors' driver libraries, for tests, into DIR
+  gpu-check DIR       a folder to take to a machine with an NVIDIA GPU, and to prove there what
+                      the stand-ins cannot
   kernels [--check]   the GPU kernels, out of CUDA C++; --check only compares with what is there
   test [--soak]       every test; --soak repeats the patient ones many times
   lint                formatting, clippy, the TypeScript compiler
@@ -62,6 +65,7 @@ fn dispatch(verb: &str, rest: &[String]) -> Result {
         ("hwloc", []) => hwloc::make(),
         ("fetch-model", []) => model::fetch(),
         ("fake-gpu", [folder]) => fake_gpu::make(folder),
+        ("gpu-check", [folder]) => gpu_check::make(folder),
         ("kernels", []) => kernels::make(),
         ("kernels", [flag]) if flag == "--check" => kernels::check(),
         ("test", []) => test::all(test::Depth::Short),

@@ -19,7 +19,9 @@ use super::{Architecture, Code, Device, Module};
 use crate::{Result, Status};
 
 const SOURCE: &str = include_str!("uform.cu");
-const PTX: &[u8] = include_bytes!("uform.ptx");
+
+/// What every NVIDIA driver translates for its devices.
+pub const PTX: &[u8] = include_bytes!("uform.ptx");
 
 /// Loads the kernels for a device.
 ///
@@ -64,7 +66,7 @@ fn load_lowest(device: &Arc<Device>) -> Result<Arc<Module>> {
 
 /// The machine code that a device of a compute capability runs. That of 8.0 runs on all of 8.x; the
 /// others are for their family alone.
-fn cubin(major: u32, minor: u32) -> Option<&'static [u8]> {
+pub fn cubin(major: u32, minor: u32) -> Option<&'static [u8]> {
     match (major, minor) {
         (8, 9) => Some(include_bytes!("uform.sm_89.cubin")),
         (8, _) => Some(include_bytes!("uform.sm_80.cubin")),
