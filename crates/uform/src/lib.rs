@@ -16,6 +16,7 @@
 //! | [`kernels`] | arithmetic on slices, one table of functions a CPU class |
 //! | [`executor`] | who runs, and who is next |
 //! | [`model`] | files to weights, texts to vectors |
+//! | `mesh` | processes that find each other, or fail together |
 //!
 //! Threads, files and devices sit behind the `native` feature; everything
 //! else also compiles for WebAssembly.
@@ -30,6 +31,8 @@ pub mod executor;
 pub mod hardware;
 pub mod kernels;
 pub mod memory;
+#[cfg(feature = "native")]
+pub mod mesh;
 pub mod model;
 pub mod placement;
 
