@@ -13,3 +13,6 @@ mod view;
 
 pub use member::{Member, MemberDevice, Nonce};
 pub use process::Process;
+
+#[cfg(test)]
+mod model;
