@@ -15,7 +15,9 @@ pub(super) fn disagreement(met: &[&Member]) -> Option<String> {
     let mut met = met.to_vec();
     met.sort_by_key(|member| (member.index, &member.process));
     let mut wrong: Vec<String> = [
-        differing(&met, "the version of uform", |member| member.version.clone()),
+        differing(&met, "the version of uform", |member| {
+            member.version.clone()
+        }),
         differing(&met, "`hostDomainCount`", |member| member.count.to_string()),
         differing(&met, "the number of GPUs", |member| {
             member.devices.len().to_string()
@@ -42,7 +44,10 @@ pub(super) fn missing(count: u32, met: &[&Member]) -> Vec<u32> {
         }
     }
     let indexes = (0..count).zip(here);
-    indexes.filter(|(_, here)| !here).map(|(index, _)| index).collect()
+    indexes
+        .filter(|(_, here)| !here)
+        .map(|(index, _)| index)
+        .collect()
 }
 
 /// Indexes in words: `index 3`, `indexes 0 to 4, 7`.
@@ -61,7 +66,11 @@ pub(super) fn indexes(indexes: &[u32]) -> String {
             _ => format!("{first} to {last}"),
         })
         .collect();
-    let noun = if indexes.len() == 1 { "index" } else { "indexes" };
+    let noun = if indexes.len() == 1 {
+        "index"
+    } else {
+        "indexes"
+    };
     format!("{noun} {}", words.join(", "))
 }
 
@@ -100,7 +109,8 @@ fn differing(met: &[&Member], what: &str, value: impl Fn(&Member) -> String) -> 
             None => values.push((own, vec![member])),
         }
     }
-    let says = |(value, members): &(String, Vec<&Member>)| format!("{value} for {}", named(members));
+    let says =
+        |(value, members): &(String, Vec<&Member>)| format!("{value} for {}", named(members));
     (values.len() > 1).then(|| {
         let values: Vec<String> = values.iter().map(says).collect();
         format!("{what} is {}", values.join(", and "))
@@ -138,7 +148,11 @@ fn shared_devices(met: &[&Member]) -> Vec<String> {
         });
         if twice {
             let members: Vec<&Member> = same.iter().map(|(_, member)| *member).collect();
-            wrong.push(format!("the GPU {} is used by {}", same[0].0, named(&members)));
+            wrong.push(format!(
+                "the GPU {} is used by {}",
+                same[0].0,
+                named(&members)
+            ));
         }
     }
     wrong

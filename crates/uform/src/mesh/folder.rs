@@ -24,7 +24,7 @@ use twox_hash::XxHash3_128;
 
 use super::member::Nonce;
 use super::process::Process;
-use super::record::{Record, Run, Verdict};
+use super::record::{Decided, Record, Run, Verdict};
 use super::view::{Sighting, View};
 use crate::{Error, Result, Status};
 
@@ -35,17 +35,21 @@ const LONGEST: u64 = 1 << 20;
 const TRIES: usize = 1000;
 
 /// A job's folder, for one process.
-pub(super) struct Folder<'a> {
+#[derive(Clone)]
+pub(super) struct Folder {
     directory: PathBuf,
     path: PathBuf,
     here: Process,
     /// Told before every change and every reading, and what that is.
-    watch: &'a (dyn Fn(&'static str) + Sync),
+    watch: Watch,
 }
 
-impl<'a> Folder<'a> {
+/// Is told what is about to be done.
+pub type Watch = &'static (dyn Fn(&'static str) + Sync);
+
+impl Folder {
     /// The folder, which need not be there.
-    pub fn new(directory: &Path, job: &str, watch: &'a (dyn Fn(&'static str) + Sync)) -> Self {
+    pub fn new(directory: &Path, job: &str, watch: Watch) -> Self {
         Folder {
             directory: directory.to_owned(),
             path: directory.join(job),
@@ -154,7 +158,7 @@ impl<'a> Folder<'a> {
         match read::<Record>(&self.path.join(name)) {
             Ok(Some(record)) if record.nonce == nonce => {
                 let life = record.member.process.life(&self.here);
-                let gone = false;
+                let (record, gone) = (record.into(), false);
                 view.others.insert(nonce, Sighting { record, life, gone });
             }
             Ok(_) => _ = view.unreadable.insert(name.to_owned()),
@@ -177,11 +181,14 @@ impl<'a> Folder<'a> {
     pub fn verdict(&self, run: &Run) -> Result<Option<Verdict>> {
         (self.watch)("read the verdict");
         let path = self.path.join(run_name(run)).join("verdict.json");
-        match read::<Verdict>(&path) {
-            Ok(Some(verdict)) => Ok(Some(verdict)),
-            Ok(None) => Err(Error::new(
+        match read::<Decided>(&path) {
+            Ok(Some(decided)) if decided.run == *run => Ok(Some(decided.verdict)),
+            Ok(_) => Err(Error::new(
                 Status::Io,
-                format!("{} is not what a process of this version writes", path.display()),
+                format!(
+                    "{} is not what a process of this version writes",
+                    path.display()
+                ),
             )),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) if error.kind() == ErrorKind::StaleNetworkFileHandle => Ok(None),
@@ -193,11 +200,16 @@ impl<'a> Folder<'a> {
     ///
     /// # Errors
     /// As [`publish`](Self::publish).
-    pub fn decide(&self, own: &Nonce, run: &Run, verdict: &Verdict) -> Result<Verdict> {
+    pub fn decide(&self, own: &Nonce, run: &Run, verdict: Verdict) -> Result<Verdict> {
+        let decided = Decided {
+            run: run.clone(),
+            verdict,
+        };
         let name = run_name(run);
         let draft = self.path.join(format!(".{name}-{own}"));
         (self.watch)("write the verdict");
-        let written = fs::create_dir(&draft).and_then(|()| write(&draft.join("verdict.json"), verdict));
+        let written =
+            fs::create_dir(&draft).and_then(|()| write(&draft.join("verdict.json"), &decided));
         (self.watch)("rename the verdict");
         let renamed = written.and_then(|()| fs::rename(&draft, self.path.join(name)));
         if renamed.is_err() {
@@ -212,26 +224,42 @@ impl<'a> Folder<'a> {
         }
     }
 
-    /// Removes this process's record; the run's verdict, if nobody of the run is left to
-    /// read it; and the folder, if nothing is left in it. What cannot be removed stays, to be
-    /// found by the next run.
-    pub fn leave(&self, own: &Record, run: Option<&Run>) {
+    /// Removes this process's record; the verdict of a run that this process was to be part of, if
+    /// nobody of the run is left to read it; and the folder, if nothing is left in it. What cannot be
+    /// removed stays, to be found by the next run.
+    ///
+    /// Of two that leave at the same time one finds both records removed, since each removes its
+    /// own before it looks. A verdict may be about a process that never promised, and leaves last.
+    pub fn leave(&self, own: &Record) {
         (self.watch)("remove the record");
         _ = fs::remove_file(self.path.join(file_name(own.member.index, &own.nonce)));
-        if let Some(run) = run {
-            (self.watch)("look for the others");
-            let mut others = (0..).zip(&run.0).map(|(index, nonce)| file_name(index, nonce));
-            let absent = |name| {
-                let found = fs::symlink_metadata(self.path.join(name));
-                found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
-            };
-            if others.all(absent) {
-                (self.watch)("remove the verdict");
-                _ = fs::remove_dir_all(self.path.join(run_name(run)));
+        (self.watch)("look for verdicts");
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let is_verdict = entry.file_name().to_string_lossy().starts_with("run-");
+            if is_verdict
+                && let Ok(Some(decided)) = read::<Decided>(&entry.path().join("verdict.json"))
+            {
+                self.forget(own, &decided.run, &entry.path());
             }
         }
         (self.watch)("remove the folder");
         _ = fs::remove_dir(&self.path);
+    }
+
+    /// Removes a run's verdict, if this process was the last that could need it.
+    fn forget(&self, own: &Record, run: &Run, verdict: &Path) {
+        (self.watch)("look for the others");
+        let mut records = (0..)
+            .zip(&run.0)
+            .map(|(index, nonce)| file_name(index, nonce));
+        let absent = |name| {
+            let found = fs::symlink_metadata(self.path.join(name));
+            found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        if run.0.contains(&own.nonce) && records.all(absent) {
+            (self.watch)("remove the verdict");
+            _ = fs::remove_dir_all(verdict);
+        }
     }
 
     /// What it means that a file of this process's own is not to be had.
@@ -265,7 +293,9 @@ fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
 /// Reads a file; `None` if it is something else.
 fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    File::open(path)?
+        .take(LONGEST + 1)
+        .read_to_end(&mut bytes)?;
     match bytes.len() as u64 > LONGEST {
         true => Ok(None),
         false => Ok(serde_json::from_slice(&bytes).ok()),

@@ -44,7 +44,11 @@ impl Process {
         let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let id = std::process::id();
         Process {
-            host: if host.is_empty() { "unknown".to_owned() } else { host },
+            host: if host.is_empty() {
+                "unknown".to_owned()
+            } else {
+                host
+            },
             boot: text("/proc/sys/kernel/random/boot_id").trim().to_owned(),
             namespace: namespace.to_string_lossy().into_owned(),
             id,

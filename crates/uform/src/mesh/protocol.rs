@@ -26,6 +26,8 @@
 //!
 //! The run's own name is made of its nonces: a verdict of an earlier run is about another name.
 
+use std::sync::Arc;
+
 use super::checks::{disagreement, indexes, missing, named};
 use super::member::{Member, Nonce};
 use super::process::Life;
@@ -35,7 +37,7 @@ use super::view::{Clock, View};
 /// A process's side of the joining. Its state is its record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Protocol {
-    own: Record,
+    own: Arc<Record>,
     /// Whether the folder has the record as it is now.
     published: bool,
 }
@@ -76,13 +78,13 @@ impl Protocol {
             refused: None,
         };
         Protocol {
-            own,
+            own: Arc::new(own),
             published: false,
         }
     }
 
     /// The record, as it is to be in the folder.
-    pub fn record(&self) -> &Record {
+    pub fn record(&self) -> &Arc<Record> {
         &self.own
     }
 
@@ -93,7 +95,7 @@ impl Protocol {
 
     /// Promises to be part of a run, after [`Next::Try`].
     pub fn promise(&mut self, run: Run, no_multicast: Option<String>) {
-        self.own.agreed = Some(Agreed { run, no_multicast });
+        Arc::make_mut(&mut self.own).agreed = Some(Agreed { run, no_multicast });
         self.published = false;
     }
 
@@ -103,7 +105,10 @@ impl Protocol {
             return Next::Done(Ending::Cancelled);
         }
         for nonce in view.others.keys() {
-            self.published &= !self.own.seen.insert(*nonce);
+            if !self.own.seen.contains(nonce) {
+                Arc::make_mut(&mut self.own).seen.insert(*nonce);
+                self.published = false;
+            }
         }
         if !self.published {
             self.published = true;
@@ -115,7 +120,7 @@ impl Protocol {
             (None, None) => match self.gathering_step(view, clock) {
                 Ok(next) => next,
                 Err(refusal) => {
-                    self.own.refused = Some(refusal);
+                    Arc::make_mut(&mut self.own).refused = Some(refusal);
                     Next::Publish
                 }
             },
@@ -127,7 +132,7 @@ impl Protocol {
     fn met<'a>(&'a self, view: &'a View) -> impl Iterator<Item = &'a Record> {
         let there = view.others.values().filter(|other| !other.gone);
         let there = there.filter(|other| other.life != Life::Ended);
-        let met = there.map(|other| &other.record);
+        let met = there.map(|other| &*other.record);
         met.filter(|other| other.seen.contains(&self.own.nonce) && !self.is_of_another_run(other))
     }
 
@@ -137,7 +142,7 @@ impl Protocol {
         if let Some(refusal) = met.iter().find_map(|record| record.refused.clone()) {
             return Err(refusal);
         }
-        let mut all: Vec<&Record> = met.into_iter().chain([&self.own]).collect();
+        let mut all: Vec<&Record> = met.into_iter().chain([&*self.own]).collect();
         all.sort_by_key(|record| record.member.index);
         let members: Vec<&Member> = all.iter().map(|record| &record.member).collect();
         let enough = all.len() >= self.own.member.count as usize;
@@ -152,7 +157,10 @@ impl Protocol {
                 });
             }
             // As many as there should be, every index at most once and below their one count: all.
-            return Ok(Next::Try(Run(all.iter().map(|record| record.nonce).collect())));
+            return Ok(Next::Try(Run(all
+                .iter()
+                .map(|record| record.nonce)
+                .collect())));
         }
         Ok(Next::Wait)
     }
@@ -167,7 +175,7 @@ impl Protocol {
             };
             alive && !other.gone && self.is_of_another_run(&other.record)
         });
-        others.next().map(|other| &other.record)
+        others.next().map(|other| &*other.record)
     }
 
     /// Whether a process has promised to be where this one is not.
@@ -181,20 +189,30 @@ impl Protocol {
         let stop = |refusal| Next::Decide(Verdict::Stop(refusal));
         match &view.verdict {
             Some(_) if clock.cancelled => return Next::Done(Ending::Cancelled),
-            Some(Verdict::Go) => return Next::Done(Ending::Joined),
+            Some(Verdict::Go(_)) => return Next::Done(Ending::Joined),
             Some(Verdict::Stop(refusal)) => return Next::Done(Ending::Refused(refusal.clone())),
             None if clock.cancelled => return stop(self.gave_up(&self.own.member)),
             None => (),
         }
         let mut late = Vec::new();
-        for nonce in run.0.iter().filter(|nonce| **nonce != self.own.nonce) {
-            // They were read before the promise was made, and are not forgotten.
+        let mut outcomes = Vec::with_capacity(run.0.len());
+        for nonce in &run.0 {
+            // What is not this process's own was read before the promise was made, and is not forgotten.
             let Some(other) = view.others.get(nonce) else {
+                let own = self.own.agreed.as_ref();
+                outcomes.push(own.and_then(|agreed| agreed.no_multicast.clone()));
                 continue;
             };
-            let Record { agreed, refused, member, .. } = &other.record;
+            let Record {
+                agreed,
+                refused,
+                member,
+                ..
+            } = &*other.record;
             match (agreed, refused) {
-                (Some(agreed), _) if agreed.run == *run => (),
+                (Some(agreed), _) if agreed.run == *run => {
+                    outcomes.push(agreed.no_multicast.clone())
+                }
                 (Some(_), _) => return stop(self.taken(&other.record)),
                 (None, Some(refusal)) => return stop(refusal.clone()),
                 (None, None) if other.gone => return stop(self.gave_up(member)),
@@ -202,7 +220,7 @@ impl Protocol {
             }
         }
         match late.is_empty() {
-            true => Next::Decide(Verdict::Go),
+            true => Next::Decide(Verdict::Go(outcomes)),
             false if clock.expired => stop(self.nobody_answered(&late)),
             false => Next::Wait,
         }
@@ -249,7 +267,9 @@ impl Protocol {
     }
 
     fn gave_up(&self, member: &Member) -> Refusal {
-        Refusal::timed_out(format!("{member} gave up joining before everybody had agreed"))
+        Refusal::timed_out(format!(
+            "{member} gave up joining before everybody had agreed"
+        ))
     }
 
     fn nobody_answered(&self, late: &[&Member]) -> Refusal {
@@ -269,9 +289,11 @@ impl Protocol {
         );
         let hint = match view.leftovers(&self.own.nonce) {
             Some(leftovers) => leftovers,
-            None => "see whether the others were started, with the same `directory` and `job` on every \
+            None => {
+                "see whether the others were started, with the same `directory` and `job` on every \
                      host, or raise `timeoutSeconds`"
-                .to_owned(),
+                    .to_owned()
+            }
         };
         Refusal::timed_out(format!("{here}; {hint}"))
     }

@@ -4,6 +4,7 @@
 //! that processes of different versions can at least tell each other so.
 
 use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,7 @@ use crate::{Error, Status};
 
 /// A process's record. It is also all there is to the process's state: see
 /// [`Protocol`](super::protocol::Protocol).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// Of this attempt to join.
     pub nonce: Nonce,
@@ -25,6 +26,13 @@ pub(super) struct Record {
     pub agreed: Option<Agreed>,
     /// Why it leaves without having promised.
     pub refused: Option<Refusal>,
+}
+
+/// The nonce says whose facts they are.
+impl Hash for Record {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.nonce, &self.seen, &self.agreed, &self.refused).hash(state);
+    }
 }
 
 /// The promise of a process to be part of one run and of no other.
@@ -41,11 +49,18 @@ pub(super) struct Agreed {
 pub(super) struct Run(pub Vec<Nonce>);
 
 /// Why there is no run.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Refusal {
     pub kind: Kind,
     /// For people; the same in every process.
     pub message: String,
+}
+
+/// Nothing depends on the message.
+impl Hash for Refusal {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.kind.hash(state);
+    }
 }
 
 /// What kind of refusal.
@@ -80,12 +95,21 @@ impl From<Refusal> for Error {
     }
 }
 
+/// A verdict, and of which run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Decided {
+    pub run: Run,
+    pub verdict: Verdict,
+}
+
 /// What was decided of a run, once and for all its processes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
-    /// It is on.
-    Go,
+    /// It is on; and, in the order of the indexes, why a process could not make and bind multicast
+    /// memory. It is said here because who reads that the run is on need not have read
+    /// everybody's promise.
+    Go(Vec<Option<String>>),
     /// It is not.
     Stop(Refusal),
 }

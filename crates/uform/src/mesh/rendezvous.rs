@@ -1,13 +1,15 @@
 //! The loop around the [protocol](super::protocol): reads, asks it what to do, does it, waits.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::folder::Folder;
+pub use super::folder::Watch;
 use super::member::{Member, Nonce};
 use super::protocol::{Ending, Next, Protocol};
-use super::record::{Record, Run};
+use super::record::{Record, Run, Verdict};
 use super::view::{Clock, View};
 use crate::executor::Control;
 use crate::{Error, Result};
@@ -53,7 +55,6 @@ pub struct Meeting<'a> {
 pub type TryMulticast<'a> = &'a mut dyn FnMut(&[Member]) -> std::result::Result<(), String>;
 
 /// A run that was joined. Dropping it leaves.
-#[derive(Debug)]
 pub struct Joined {
     /// The processes in the order of their indexes.
     pub members: Vec<Member>,
@@ -61,19 +62,15 @@ pub struct Joined {
     pub no_multicast: Vec<Option<String>>,
     /// What lies in the folder of an earlier run, and how to be rid of it.
     pub leftovers: Option<String>,
-    own: Record,
-    run: Run,
-    directory: std::path::PathBuf,
-    job: String,
+    own: Arc<Record>,
+    folder: Folder,
 }
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        Folder::new(&self.directory, &self.job, &unwatched).leave(&self.own, Some(&self.run));
+        self.folder.leave(&self.own);
     }
 }
-
-fn unwatched(_: &'static str) {}
 
 /// Waits until all of `member.count` processes have met in a folder and agreed to be one run.
 ///
@@ -92,7 +89,7 @@ pub fn join(
     control: &Control,
     try_multicast: TryMulticast<'_>,
 ) -> Result<Joined> {
-    join_watched(member, meeting, control, try_multicast, &unwatched)
+    join_watched(member, meeting, control, try_multicast, &|_| ())
 }
 
 /// The same; `watch` is told before every change to a file and every reading, and what it
@@ -103,7 +100,7 @@ pub fn join_watched(
     meeting: &Meeting<'_>,
     control: &Control,
     try_multicast: TryMulticast<'_>,
-    watch: &(dyn Fn(&'static str) + Sync),
+    watch: Watch,
 ) -> Result<Joined> {
     let folder = Folder::new(meeting.directory, meeting.job, watch);
     let mut timer = Timer::start(meeting.timeout, member.count);
@@ -111,11 +108,11 @@ pub fn join_watched(
     control.check()?;
     let ending = meet(&folder, &mut protocol, &mut timer, control, try_multicast);
     if let Ok((Ending::Joined, view)) = &ending
-        && let Some(joined) = joined(&protocol, view, meeting)
+        && let Some(joined) = joined(&protocol, view, &folder)
     {
         return Ok(joined);
     }
-    folder.leave(protocol.record(), protocol.promised());
+    folder.leave(protocol.record());
     Err(match ending? {
         (Ending::Refused(refusal), _) => refusal.into(),
         (Ending::Cancelled, _) => Error::aborted(),
@@ -128,7 +125,7 @@ pub fn join_watched(
 
 /// Takes the protocol to its end.
 fn meet(
-    folder: &Folder<'_>,
+    folder: &Folder,
     protocol: &mut Protocol,
     timer: &mut Timer,
     control: &Control,
@@ -160,7 +157,7 @@ fn meet(
             Next::Decide(verdict) => {
                 if let Some(run) = protocol.promised() {
                     let own = protocol.record().nonce;
-                    view.verdict = Some(folder.decide(&own, run, &verdict)?);
+                    view.verdict = Some(folder.decide(&own, run, verdict)?);
                 }
             }
             Next::Done(ending) => return Ok((ending, view)),
@@ -192,32 +189,23 @@ fn members_of(run: &Run, own: &Record, view: &View) -> Vec<Member> {
 fn record_of<'a>(nonce: &Nonce, own: &'a Record, view: &'a View) -> Option<&'a Record> {
     match *nonce == own.nonce {
         true => Some(own),
-        false => view.others.get(nonce).map(|other| &other.record),
+        false => view.others.get(nonce).map(|other| &*other.record),
     }
 }
 
 /// What everybody agreed on.
-fn joined(protocol: &Protocol, view: &View, meeting: &Meeting<'_>) -> Option<Joined> {
+fn joined(protocol: &Protocol, view: &View, folder: &Folder) -> Option<Joined> {
     let own = protocol.record();
     let run = protocol.promised()?;
-    let records: Option<Vec<&Record>> = run
-        .0
-        .iter()
-        .map(|nonce| record_of(nonce, own, view))
-        .collect();
-    let records = records?;
-    let outcomes = records.iter().map(|record| record.agreed.as_ref());
-    let outcomes: Option<Vec<_>> = outcomes
-        .map(|agreed| agreed.map(|agreed| agreed.no_multicast.clone()))
-        .collect();
+    let Some(Verdict::Go(no_multicast)) = &view.verdict else {
+        return None;
+    };
     Some(Joined {
-        members: records.iter().map(|record| record.member.clone()).collect(),
-        no_multicast: outcomes?,
+        members: members_of(run, own, view),
+        no_multicast: no_multicast.clone(),
         leftovers: view.leftovers(&own.nonce),
         own: own.clone(),
-        run: run.clone(),
-        directory: meeting.directory.to_owned(),
-        job: meeting.job.to_owned(),
+        folder: folder.clone(),
     })
 }
 

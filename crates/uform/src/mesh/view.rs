@@ -1,6 +1,7 @@
 //! What a process has read of the others, and how late it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::member::Nonce;
 use super::process::Life;
@@ -22,7 +23,7 @@ pub(super) struct View {
 /// A record as it was last read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sighting {
-    pub record: Record,
+    pub record: Arc<Record>,
     /// What can be told of its process.
     pub life: Life,
     /// Whether it is no longer there: its process has left.
@@ -54,7 +55,8 @@ impl View {
             format!("the record of {}, which {life}", other.record.member)
         });
         let unreadable = self.unreadable.iter();
-        let unreadable = unreadable.map(|name| format!("{name}, which is no record of this version"));
+        let unreadable =
+            unreadable.map(|name| format!("{name}, which is no record of this version"));
         let all: Vec<String> = silent.chain(unreadable).collect();
         (!all.is_empty()).then(|| {
             format!(

@@ -3,6 +3,8 @@
 #![allow(dead_code)]
 
 pub mod fake;
+#[cfg(target_os = "linux")]
+pub mod members;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod sandbox;
 pub mod tiny;
