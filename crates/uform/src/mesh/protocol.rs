@@ -287,7 +287,7 @@ impl Protocol {
             "{absent} of {count} did not come in time; here are {}",
             named(members)
         );
-        let hint = match view.leftovers(&self.own.nonce) {
+        let hint = match view.leftovers(&self.own.nonce, None) {
             Some(leftovers) => leftovers,
             None => {
                 "see whether the others were started, with the same `directory` and `job` on every \

@@ -203,7 +203,7 @@ fn joined(protocol: &Protocol, view: &View, folder: &Folder) -> Option<Joined> {
     Some(Joined {
         members: members_of(run, own, view),
         no_multicast: no_multicast.clone(),
-        leftovers: view.leftovers(&own.nonce),
+        leftovers: view.leftovers(&own.nonce, Some(run)),
         own: own.clone(),
         folder: folder.clone(),
     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::member::Nonce;
 use super::process::Life;
-use super::record::{Record, Verdict};
+use super::record::{Record, Run, Verdict};
 
 /// What was last read. Nothing says that all of it was there at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -42,11 +42,14 @@ pub(super) struct Clock {
 }
 
 impl View {
-    /// What lies in the folder of processes that do not answer, and how to be rid of it.
-    pub fn leftovers(&self, own: &Nonce) -> Option<String> {
-        let others = self.others.values();
-        let silent = others.filter(|other| !other.gone && !answers(other, own));
-        let silent = silent.map(|other| {
+    /// What lies in the folder of processes that do not answer and are not of `run`, and how to
+    /// be rid of it.
+    pub fn leftovers(&self, own: &Nonce, run: Option<&Run>) -> Option<String> {
+        let others = self.others.iter().filter(|(nonce, other)| {
+            let answers = other.life != Life::Ended && other.record.seen.contains(own);
+            !other.gone && !answers && run.is_none_or(|run| !run.0.contains(nonce))
+        });
+        let silent = others.map(|(_, other)| {
             let life = match other.life {
                 Life::Unknown => "is not known from here to run",
                 Life::Alive => "runs, and does not answer",
@@ -67,8 +70,4 @@ impl View {
             )
         })
     }
-}
-
-fn answers(other: &Sighting, own: &Nonce) -> bool {
-    other.life != Life::Ended && other.record.seen.contains(own)
 }
