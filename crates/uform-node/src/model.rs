@@ -127,7 +127,7 @@ pub fn model_describe(model: &CompiledModel) -> Result<ModelDescription> {
         prompts: prompts.map(|(name, text)| vec![name, text]).collect(),
         default_prompt: found.default_prompt,
         precision: found.precision.word().to_owned(),
-        cpu_class: found.cpu_class.word().to_owned(),
+        cpu_class: found.cpu_class.map_or("", |class| class.word()).to_owned(),
         bytes: found.bytes as f64,
         fingerprint: found.fingerprint.to_string(),
         refused: found.refused,

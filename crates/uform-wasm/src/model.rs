@@ -121,7 +121,7 @@ pub fn model_describe(model: &CompiledModel) -> Result<JsValue> {
         prompts: found.prompts.into_iter().collect(),
         default_prompt: found.default_prompt,
         precision: found.precision.word(),
-        cpu_class: found.cpu_class.word(),
+        cpu_class: found.cpu_class.map_or("", |class| class.word()),
         bytes: found.bytes as f64,
         fingerprint: found.fingerprint.to_string(),
         refused: found.refused,

@@ -1,7 +1,8 @@
-//! Writes a made-up model of one layer, for tests in other languages:
+//! Writes a made-up model, for tests in other languages: of one layer, or with `small` of two that take
+//! texts of up to 512 tokens.
 //!
 //! ```text
-//! cargo run -p uform --example tiny_model -- FOLDER
+//! cargo run -p uform --example tiny_model -- FOLDER [small]
 //! ```
 
 use std::{env, io, path::Path};
@@ -11,8 +12,12 @@ use std::{env, io, path::Path};
 mod tiny;
 
 fn main() -> io::Result<()> {
-    match env::args().nth(1) {
-        Some(folder) => tiny::Tiny::new().write(Path::new(&folder)),
-        None => Err(io::Error::other("expected the folder to write to")),
-    }
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (folder, model) = match arguments[..] {
+        [folder] => (folder, tiny::Tiny::new()),
+        [folder, "small"] => (folder, tiny::Tiny::of(tiny::SMALL)),
+        _ => return Err(io::Error::other("expected the folder to write to")),
+    };
+    model.write(Path::new(folder))
 }

@@ -6,7 +6,11 @@
 //! once: how many threads there are when nothing else says it, on which cores they run, and where
 //! their memory lies. Naming none leaves all of it to the system.
 
+#[cfg(feature = "native")]
+use crate::device::BorrowedStream;
 use crate::hardware::CpuClass;
+#[cfg(feature = "native")]
+use crate::hardware::GpuClass;
 use crate::hardware::cores::UsableCores;
 use crate::hardware::topology::Topology;
 use crate::{Error, Result};
@@ -55,6 +59,29 @@ pub struct ThreadPoolOptions {
     pub threads: Option<usize>,
     /// What its threads are called, 1 to 15 bytes; absent: `uform-pool`.
     pub name: Option<String>,
+}
+
+/// Options of an executor for models that reside in the memory of GPUs. `None` is "absent".
+#[cfg(feature = "native")]
+#[derive(Clone, Debug, Default)]
+pub struct VramOptions {
+    /// Ordinals of [`gpu_devices`](crate::hardware::gpu_devices). Empty: absent, one free device: one that
+    /// this process does not drive yet, then the one with most free memory by the vendor's management
+    /// library where there is one, then the first.
+    pub devices: Vec<u32>,
+    /// The class whose kernels run on all of them; absent: each device's own.
+    pub gpu_class: Option<GpuClass>,
+    /// Ids of the memory domains of its host threads, which tokenize; as [`RamOptions::memory_domains`].
+    pub memory_domains: Vec<u32>,
+    /// The class of its host threads' kernels; absent: the CPU's own.
+    pub cpu_class: Option<CpuClass>,
+    /// Streams to borrow, one a device in the order of `devices`; `None`: one of its own. Empty: absent, all
+    /// of its own.
+    pub streams: Vec<Option<BorrowedStream>>,
+    /// The most bytes of scratch on each device; absent: as many as batches ask for.
+    pub scratch_limit: Option<usize>,
+    /// The most deferred calls outstanding; absent: [`DEFAULT_DEFERRED_LIMIT`].
+    pub deferred_limit: Option<usize>,
 }
 
 /// Where an executor's threads go, and their memory.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::{env, fs};
 
 use common::fake::{Case, MARK, alone, child, drivers};
-use uform::device::{Argument, Code, Device, Runtime, Shape, devices};
+use uform::device::{Argument, BorrowedStream, Code, Device, Runtime, Shape, devices};
 use uform::hardware::{capabilities, gpu_devices};
 use uform::{Error, Result, Status};
 
@@ -547,10 +547,9 @@ fn a_borrowed_stream_is_its_devices_and_stays() {
             let owner = one.stream().unwrap();
             let address = owner.address();
             // SAFETY: a stream that lives as long as this block.
-            let (borrowed, foreign) =
-                unsafe { (one.borrow_stream(address), other.borrow_stream(address)) };
-            borrowed.unwrap().wait().unwrap();
-            let error = foreign.err().unwrap();
+            let lent = unsafe { BorrowedStream::at(address) }.unwrap();
+            one.borrow_stream(lent).unwrap().wait().unwrap();
+            let error = other.borrow_stream(lent).err().unwrap();
             assert_eq!(error.status(), Status::InvalidArgument);
             assert!(
                 error.message().contains(&format!("{address:#x}")),

@@ -369,7 +369,7 @@ fn computed(model: &std::path::Path, precision: Precision) -> (String, &'static 
     let texts = Texts::from_iter(["a red bicycle", "", "one of the two"]);
     let found = model.encode_text(&executor, &texts, &EncodeOptions::default());
     let bits = found.unwrap().data.into_iter().map(f32::to_bits);
-    let word = model.describe().cpu_class.word();
+    let word = model.describe().cpu_class.unwrap().word();
     (format!("{:08x?}", Vec::from_iter(bits)), word)
 }
 

@@ -7,7 +7,12 @@
 //! hands out ([`Buffer`], [`HostBuffer`], [`Stream`], [`Module`], [`Kernel`]) own those
 //! handles, and are what the floors above use.
 //!
+//! A [`Layout`] says where numbers lie in a buffer, and a [`Staging`] copies them there and back
+//! without waiting for each copy.
+//!
 //! [`kernels`] is the code that devices run, and what it was made of.
+//!
+//! `nvml` asks NVIDIA's management library the one thing a driver tells only of a device it drives.
 //!
 //! Three rules hold throughout:
 //! - A result code is a number. Newer drivers return codes that no header of today knows, and
@@ -24,17 +29,23 @@ mod driver;
 mod hip;
 pub mod kernels;
 mod kfd;
+mod layout;
 mod memory;
 mod module;
+mod nvml;
 mod owned;
+mod staging;
 mod stream;
 mod table;
 
 pub use driver::{Absent, Architecture, Code, Failure, Properties, Runtime};
+pub use layout::{Layout, Place, View};
 pub use memory::{Buffer, HostBuffer};
 pub use module::{Argument, Kernel, Module, Shape};
+pub use nvml::free_memory;
 pub use owned::Device;
-pub use stream::Stream;
+pub use staging::{Download, Staging};
+pub use stream::{BorrowedStream, Stream};
 
 /// The devices that this process can drive with a vendor's runtime, in the runtime's order.
 /// Without a driver that works there are none. Makes no context.

@@ -6,13 +6,28 @@ use super::driver::{Driver, Launch, Raw};
 use super::memory::Buffer;
 use super::module::{Argument, Kernel, Shape};
 use super::owned::Device;
-use crate::{Error, Result};
+use crate::{Error, Result, Status};
 
 /// A stream of a device.
 pub struct Stream {
     device: Arc<Device>,
     stream: Raw,
     is_borrowed: bool,
+}
+
+/// A stream of somebody else's, by its address, as it is passed to whoever borrows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BorrowedStream(u64);
+
+impl BorrowedStream {
+    /// The stream at an address; none at 0.
+    ///
+    /// # Safety
+    /// The address is that of a stream of the device's runtime, which lives longer than whatever
+    /// borrows it.
+    pub unsafe fn at(address: u64) -> Option<BorrowedStream> {
+        (address != 0).then_some(BorrowedStream(address))
+    }
 }
 
 impl Device {
@@ -34,18 +49,24 @@ impl Device {
     /// # Errors
     /// [`InvalidArgument`](crate::Status::InvalidArgument) when it is another device's.
     ///
-    /// # Safety
-    /// The address of a stream of this runtime, which lives longer than what is returned.
-    pub unsafe fn borrow_stream(self: &Arc<Self>, address: u64) -> Result<Stream> {
+    pub fn borrow_stream(self: &Arc<Self>, borrowed: BorrowedStream) -> Result<Stream> {
+        let BorrowedStream(address) = borrowed;
         let stream = Raw(address as usize);
         let index = self.properties().index;
-        // SAFETY: a stream, which is asked of the caller.
+        // SAFETY: a stream, which was asked of whoever said where it is.
         let is_ours =
-            self.within(|driver, context| unsafe { driver.is_ours(stream, index, context) })?;
-        if !is_ours {
+            self.within(|driver, context| unsafe { driver.is_ours(stream, index, context) });
+        // The driver may know that it is none.
+        let failure = match is_ours {
+            Ok(true) => None,
+            Ok(false) => Some(String::new()),
+            Err(error) if error.status() == Status::Internal => Some(format!(": {error}")),
+            Err(error) => return Err(error),
+        };
+        if let Some(failure) = failure {
             return Err(Error::invalid(format!(
                 "stream {address:#x} is not one of {} ({} device {index}): expected a stream made \
-                 in the device's primary context",
+                 in the device's primary context{failure}",
                 self.properties().name,
                 self.properties().runtime,
             )));
@@ -62,6 +83,11 @@ impl Stream {
     /// Whose stream it is.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// Whether it is somebody else's.
+    pub fn is_borrowed(&self) -> bool {
+        self.is_borrowed
     }
 
     /// The vendor's own handle, by which other libraries can be lent it.

@@ -2,6 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
+#[cfg(feature = "native")]
+use super::DeviceDescription;
 use super::Mood;
 use crate::hardware::cores::{CoreCount, CoreLimit};
 use crate::placement::Place;
@@ -12,10 +14,24 @@ use crate::placement::Place;
 pub enum ExecutorKind {
     /// Threads of its own, for models in host memory.
     Ram,
+    /// Streams of devices, and threads of its own, for models in the devices' memory.
+    Vram,
     /// Threads of a ForkUnion pool that somebody else owns.
     Pool,
     /// The caller, or one thread for deferred calls.
     Inline,
+}
+
+impl ExecutorKind {
+    /// What to call such an executor in a message.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            ExecutorKind::Ram => "one of host threads (Executor.forRam)",
+            ExecutorKind::Vram => "one of GPUs (Executor.forVram)",
+            ExecutorKind::Pool => "one on a pool of host threads (Executor.onPool)",
+            ExecutorKind::Inline => "the inline one, of calls that name no executor",
+        }
+    }
 }
 
 /// What an executor is and does just now.
@@ -42,9 +58,12 @@ pub struct Description {
     pub outstanding: usize,
     /// The most of those.
     pub deferred_limit: usize,
-    /// Bytes of scratch it keeps.
+    /// Bytes of scratch it keeps in host memory.
     #[serde(serialize_with = "number")]
     pub scratch_bytes: usize,
+    /// The devices it drives, in the order they were asked for.
+    #[cfg(feature = "native")]
+    pub devices: Vec<DeviceDescription>,
     /// What its user may want to know about the options, a sentence each.
     pub remarks: Vec<String>,
     /// What was asked of the system and refused, a sentence each.
@@ -56,8 +75,20 @@ fn code<S: Serializer>(mood: &Mood, serializer: S) -> Result<S::Ok, S::Error> {
 }
 
 /// As a number of JavaScript.
-fn number<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn number<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(*bytes as f64)
+}
+
+/// The same for one that may be absent.
+#[cfg(feature = "native")]
+pub(super) fn maybe_number<S: Serializer>(
+    bytes: &Option<usize>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match bytes {
+        Some(bytes) => number(bytes, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 /// What there is to say about so many threads, busy in a call, at a place.

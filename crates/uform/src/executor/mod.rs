@@ -22,6 +22,7 @@
 //! | `threads` | the conductor and the workers it spawns (`turns`: where there are none) |
 //! | `team`, `gate`, `bell` | how lanes share one job, and why no wake-up is lost |
 //! | `borrowed`, `pools` | lanes that are a ForkUnion pool's threads, and whose turn it is on them |
+//! | `devices` | the GPUs that are driven, and which those are |
 //! | `thread_pool` | a ForkUnion pool of our own |
 //! | `forkunion` | ForkUnion's C interface |
 //! | `pace`, `mood`, `futex` | how a thread waits: spinning for a while, then asleep |
@@ -62,6 +63,8 @@ mod bell;
 #[cfg(feature = "native")]
 mod borrowed;
 #[cfg(feature = "native")]
+mod devices;
+#[cfg(feature = "native")]
 mod forkunion;
 #[cfg(feature = "native")]
 mod futex;
@@ -91,6 +94,10 @@ mod under_loom;
 
 pub use call::Control;
 pub use description::{Description, ExecutorKind};
+#[cfg(feature = "native")]
+pub(crate) use devices::load_kernels;
+#[cfg(feature = "native")]
+pub use devices::{DeviceDescription, Devices, Driven, DrivenDevice, Scratch};
 pub use mood::Mood;
 #[cfg(feature = "native")]
 pub(crate) use near::Near;
@@ -175,6 +182,8 @@ impl Executor {
             cpu_class: options.cpu_class,
             deferred_limit: limit,
             threads: Threads::new(lanes),
+            #[cfg(feature = "native")]
+            devices: None,
         });
         executor.core().threads.start(executor.core())?;
         Ok(executor)
@@ -227,6 +236,7 @@ impl Executor {
             cpu_class: options.cpu_class,
             deferred_limit,
             threads,
+            devices: None,
         }))
     }
 
@@ -240,6 +250,8 @@ impl Executor {
             cpu_class: None,
             deferred_limit: DEFAULT_DEFERRED_LIMIT,
             threads: Threads::new(1),
+            #[cfg(feature = "native")]
+            devices: None,
         })
     }
 
@@ -294,7 +306,8 @@ impl Executor {
     /// # Errors
     /// [`Freed`](Status::Freed); [`Unsupported`](Status::Unsupported) in a forked child;
     /// [`InvalidArgument`](Status::InvalidArgument) from inside a call or callback of
-    /// this executor, which would wait for itself. Never an error of a drained call.
+    /// this executor, which would wait for itself; [`DeviceFault`](Status::DeviceFault) when a device of it
+    /// faulted. Never an error of a drained call.
     pub fn drain(&self, mood: Mood) -> Result<()> {
         let core = self.core();
         core.threads.check_process()?;
@@ -360,8 +373,13 @@ impl Executor {
         let core = self.core();
         match core.kind {
             ExecutorKind::Inline => core.place.parallelism().min(2),
-            ExecutorKind::Ram | ExecutorKind::Pool => core.lanes,
+            ExecutorKind::Ram | ExecutorKind::Vram | ExecutorKind::Pool => core.lanes,
         }
+    }
+
+    /// Which kind of executor it is.
+    pub fn kind(&self) -> ExecutorKind {
+        self.core().kind
     }
 
     /// The class the executor is pinned to, if it is.
@@ -420,6 +438,11 @@ impl Executor {
             outstanding: self.outstanding(),
             deferred_limit: core.deferred_limit,
             scratch_bytes: self.scratch_bytes(),
+            #[cfg(feature = "native")]
+            devices: core
+                .devices
+                .as_ref()
+                .map_or_else(Vec::new, |devices| devices.describe()),
             remarks: description::remarks(core.kind, core.threads.busy(), &core.place),
             refused,
         }
@@ -440,6 +463,8 @@ impl Executor {
             cpu_class,
             deferred_limit,
             threads,
+            #[cfg(feature = "native")]
+            devices,
         } = parts;
         let core = Arc::new(Core {
             kind,
@@ -455,6 +480,8 @@ impl Executor {
             arenas: Mutex::new((0..lanes).map(|_| Arena::new()).collect()),
             scratch_bytes: AtomicUsize::new(0),
             threads,
+            #[cfg(feature = "native")]
+            devices,
         });
         Executor(Arc::new(Handle { core }))
     }
@@ -482,6 +509,8 @@ struct Parts {
     cpu_class: Option<CpuClass>,
     deferred_limit: usize,
     threads: Threads,
+    #[cfg(feature = "native")]
+    devices: Option<Arc<Devices>>,
 }
 
 /// What callers share. The conductor keeps the core alone, and so ends with the last of them.
@@ -518,6 +547,8 @@ struct Core {
     arenas: Mutex<Vec<Arena>>,
     scratch_bytes: AtomicUsize,
     threads: Threads,
+    #[cfg(feature = "native")]
+    devices: Option<Arc<Devices>>,
 }
 
 /// What changes when a call is submitted, starts or ends.
@@ -539,6 +570,7 @@ impl Core {
         work: impl FnOnce(&mut Hold<'_>) -> Result<R>,
     ) -> Result<R> {
         self.threads.check_process()?;
+        self.check_devices()?;
         control.check()?;
         let ticket = {
             let mut state = lock(&self.state);
@@ -567,7 +599,8 @@ impl Core {
 
     /// Queues a deferred call, or tells it why not.
     fn submit(self: &Arc<Self>, control: &Control, call: Box<dyn Deferred>) {
-        let refused = match self.threads.check_process() {
+        let sound = self.threads.check_process();
+        let refused = match sound.and_then(|()| self.check_devices()) {
             Ok(()) => control.enqueue(self, call, |call| self.admit(call)),
             Err(error) => Some((error, call)),
         };
@@ -606,11 +639,37 @@ impl Core {
         let Some(((ticket, mut first), mut admitted)) = self.next_run() else {
             return false;
         };
-        self.hold(|team, arenas| complete(first.run(&mut admitted, team, arenas)));
+        let calls = iter::once(&mut first).chain(admitted.iter_mut().map(|(_, call)| call));
+        if self.fail_for_devices(calls) {
+            self.no_longer_holds();
+        } else {
+            self.hold(|team, arenas| complete(first.run(&mut admitted, team, arenas)));
+        }
         self.threads.line_up(self.name(), self.has_next());
         drop(turn);
         self.settle((ticket, first), admitted);
         true
+    }
+
+    /// Gives calls a device's fault as their outcome, where there is one; whether there is.
+    #[cfg(feature = "native")]
+    fn fail_for_devices<'a>(&self, calls: impl Iterator<Item = &'a mut Box<dyn Deferred>>) -> bool {
+        let is_faulted = self.check_devices().is_err();
+        if is_faulted {
+            for call in calls {
+                call.fail(self.check_devices().err().unwrap_or_else(Error::aborted));
+            }
+        }
+        is_faulted
+    }
+
+    /// A device that faulted is the outcome of everything.
+    fn check_devices(&self) -> Result<()> {
+        #[cfg(feature = "native")]
+        if let Some(devices) = &self.devices {
+            return devices.check();
+        }
+        Ok(())
     }
 
     /// Hands the outcomes of a run over, in the order its calls were submitted.
@@ -708,7 +767,8 @@ impl Core {
     /// Sets the mood and calls the waiter of every drain whose calls are over.
     fn serve_drains(&self) {
         while let Some(waiter) = self.drained() {
-            inside(self.name(), || tell(|| waiter(Ok(()))));
+            let outcome = self.check_devices();
+            inside(self.name(), || tell(|| waiter(outcome)));
         }
     }
 
@@ -774,6 +834,10 @@ impl Core {
     /// Gives back what calls computed with; there will be none.
     fn release(&self) {
         self.threads.release();
+        #[cfg(feature = "native")]
+        if let Some(devices) = &self.devices {
+            devices.release();
+        }
         lock(&self.arenas).fill_with(Arena::new);
         self.scratch_bytes.store(0, Ordering::Relaxed);
     }

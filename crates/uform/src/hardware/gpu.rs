@@ -134,6 +134,12 @@ impl GpuClass {
         }
     }
 
+    /// Whether a device of class `own` runs this class's kernels: its own, and those of NVIDIA's lowest class on
+    /// any of NVIDIA's.
+    pub fn runs_on(self, own: GpuClass) -> bool {
+        self == own || (self == NvidiaAmpere && own.vendor() == GpuVendor::Nvidia)
+    }
+
     /// The class of an NVIDIA device by its compute capability; `None` below 8.0.
     pub const fn of_capability(major: u32, minor: u32) -> Option<GpuClass> {
         match (major, minor) {

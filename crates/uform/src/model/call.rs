@@ -7,9 +7,13 @@ use super::encode::encode;
 use super::request::prompt_text;
 use super::texts::Texts;
 use super::tokenized::Asked;
+#[cfg(feature = "native")]
+use super::vram::{self, DeviceEmbeddings};
 use super::{Embeddings, EncodeOptions, InFlight};
 use crate::Result;
-use crate::executor::{Arena, Share, Work};
+#[cfg(feature = "native")]
+use crate::executor::Devices;
+use crate::executor::{Arena, Control, Share, Work};
 use crate::kernels::{ForkJoin, Precision};
 
 /// Bytes of text a lane gets of calls that run together; a longer call runs alone. Enough to
@@ -23,6 +27,10 @@ fn bytes_a_lane(precision: Precision) -> usize {
         Precision::Bf16 | Precision::I8 => 4096,
     }
 }
+
+/// The same for a device. Some sixteen thousand tokens fill one.
+#[cfg(feature = "native")]
+const BYTES_A_DEVICE: usize = 1 << 16;
 
 /// What a text counts beyond its own bytes: its special tokens, some four bytes each.
 const BYTES_A_TEXT: usize = 8;
@@ -41,10 +49,25 @@ pub(super) struct Call {
 impl Call {
     /// A call for an executor of so many lanes.
     pub(super) fn new(model: InFlight, texts: Texts, options: EncodeOptions, lanes: usize) -> Self {
+        let most = bytes_a_lane(model.0.parts.precision) * lanes;
+        Call::of(model, texts, options, most)
+    }
+
+    /// A call for an executor of so many devices.
+    #[cfg(feature = "native")]
+    pub(super) fn on_devices(
+        model: InFlight,
+        texts: Texts,
+        options: EncodeOptions,
+        devices: usize,
+    ) -> Self {
+        Call::of(model, texts, options, BYTES_A_DEVICE * devices)
+    }
+
+    fn of(model: InFlight, texts: Texts, options: EncodeOptions, most: usize) -> Self {
         // A prompt the model does not have is refused when the call runs.
         let prompt = prompt_text(&options, &model.0.parts).map_or(0, str::len);
         let bytes = texts.bytes() + texts.len() * (BYTES_A_TEXT + prompt);
-        let most = bytes_a_lane(model.0.parts.precision) * lanes;
         Call {
             model,
             texts,
@@ -55,10 +78,9 @@ impl Call {
     }
 }
 
-impl Work for Call {
-    type Output = Embeddings;
-
-    fn admits(&mut self, next: &Self) -> bool {
+impl Call {
+    /// Whether the next call is computed with this one.
+    fn admits_next(&mut self, next: &Self) -> bool {
         let together = self.bytes + next.bytes;
         let admits = together <= self.most
             && Arc::ptr_eq(&self.model.0, &next.model.0)
@@ -69,6 +91,19 @@ impl Work for Call {
         admits
     }
 
+    fn asked<'a>(&'a self, control: &'a Control) -> Asked<'a> {
+        let texts = &self.texts;
+        Asked { texts, control }
+    }
+}
+
+impl Work for Call {
+    type Output = Embeddings;
+
+    fn admits(&mut self, next: &Self) -> bool {
+        self.admits_next(next)
+    }
+
     async fn run(
         calls: &mut [Share<'_, Self>],
         team: &dyn ForkJoin,
@@ -77,11 +112,49 @@ impl Work for Call {
         let Some(Share { work: first, .. }) = calls.first() else {
             return Ok(Vec::new());
         };
-        let asked = calls.iter().map(|Share { work, control }| Asked {
-            texts: &work.texts,
-            control,
-        });
+        let asked = calls
+            .iter()
+            .map(|Share { work, control }| work.asked(control));
         let asked: Vec<_> = asked.collect();
         encode(&first.model.0.parts, &asked, &first.options, team, arenas).await
+    }
+}
+
+/// A call of a model on GPUs, on an executor that drives them.
+#[cfg(feature = "native")]
+pub(super) struct DeviceCall {
+    call: Call,
+    devices: Arc<Devices>,
+}
+
+#[cfg(feature = "native")]
+impl DeviceCall {
+    pub(super) fn new(call: Call, devices: Arc<Devices>) -> Self {
+        DeviceCall { call, devices }
+    }
+}
+
+#[cfg(feature = "native")]
+impl Work for DeviceCall {
+    type Output = DeviceEmbeddings;
+
+    fn admits(&mut self, next: &Self) -> bool {
+        self.call.admits_next(&next.call)
+    }
+
+    async fn run(
+        calls: &mut [Share<'_, Self>],
+        team: &dyn ForkJoin,
+        _arenas: &mut [Arena],
+    ) -> Result<Vec<Result<DeviceEmbeddings>>> {
+        let Some(Share { work: first, .. }) = calls.first() else {
+            return Ok(Vec::new());
+        };
+        let asked = calls
+            .iter()
+            .map(|Share { work, control }| work.call.asked(control));
+        let asked: Vec<_> = asked.collect();
+        let Call { model, options, .. } = &first.call;
+        vram::encode(&model.0.parts, &asked, options, team, &first.devices)
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::fingerprint::Fingerprint;
 use super::pooling_mode::Pooling;
-use super::{Model, config};
-use crate::hardware::CpuClass;
+use super::{Model, Residency, config};
+use crate::hardware::{CpuClass, GpuClass};
 use crate::kernels::Precision;
 
 /// What a loaded model is, and how it computes.
@@ -29,9 +29,15 @@ pub struct Description {
     pub default_prompt: Option<String>,
     /// What dense layers compute in.
     pub precision: Precision,
-    /// The class that picks the kernels.
-    pub cpu_class: CpuClass,
-    /// Bytes of weights in memory, as they are packed for the class.
+    /// Where its weights are.
+    pub residency: Residency,
+    /// The class that picks the kernels of a model in host memory.
+    pub cpu_class: Option<CpuClass>,
+    /// The class that picks those of a model on GPUs; `None` there: the devices' own, which differ.
+    pub gpu_class: Option<GpuClass>,
+    /// Ordinals of the devices that have its weights.
+    pub devices: Vec<u32>,
+    /// Bytes of weights in memory, as they are packed for the class, on all devices together.
     pub bytes: usize,
     /// Which model this is.
     pub fingerprint: Fingerprint,
@@ -54,7 +60,10 @@ impl Model {
             prompts: settings.prompts.named.clone(),
             default_prompt: settings.prompts.default.clone(),
             precision: parts.precision,
-            cpu_class: parts.class,
+            residency: parts.residency(),
+            cpu_class: self.cpu_class(),
+            gpu_class: self.gpu_class(),
+            devices: self.device_ordinals(),
             bytes: self.bytes(),
             fingerprint: parts.fingerprint,
             refused: parts.refused.clone(),

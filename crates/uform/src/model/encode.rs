@@ -13,7 +13,7 @@ use super::pooling::{normalize, pool};
 use super::request::Request;
 use super::texts::Texts;
 use super::tokenized::{Asked, Tokenized};
-use super::{EncodeOptions, Parts};
+use super::{EncodeOptions, Parts, Ram};
 use crate::executor::{Arena, Hold, complete};
 use crate::kernels::fork_join::for_each;
 use crate::kernels::{ForkJoin, Solo};
@@ -49,6 +49,7 @@ pub(super) async fn encode(
     team: &dyn ForkJoin,
     arenas: &mut [Arena],
 ) -> Result<Vec<Result<Embeddings>>> {
+    let ram = parts.ram()?;
     let request = Request::resolve(options, parts)?;
     for call in calls {
         call.control.report(0, call.texts.len() as u64);
@@ -61,7 +62,7 @@ pub(super) async fn encode(
     )?;
     let tokenized = Tokenized::new(parts, calls, &request, team).await?;
     data.truncate(tokenized.lengths.len() * request.dimensions);
-    compute(parts, &request, &tokenized, &mut data, team, arenas).await?;
+    compute(ram, &request, &tokenized, &mut data, team, arenas).await?;
     Ok(tokenized.answers(data, request.dimensions))
 }
 
@@ -74,7 +75,7 @@ struct Block<'a> {
 }
 
 async fn compute(
-    parts: &Parts,
+    ram: &Ram,
     request: &Request,
     tokenized: &Tokenized<'_>,
     data: &mut [f32],
@@ -83,7 +84,7 @@ async fn compute(
 ) -> Result<()> {
     let plan = Plan::new(&tokenized.lengths, team.lanes());
     let mut blocks = lay_out(&plan.blocks, tokenized, request.dimensions, data);
-    let job = (parts, request, tokenized);
+    let job = (ram, request, tokenized);
     if plan.shared || team.lanes() == 1 {
         for block in &mut blocks {
             block.run(job, team, &mut arenas[0]).await?;
@@ -128,18 +129,18 @@ fn lay_out<'a>(
 impl Block<'_> {
     async fn run(
         &mut self,
-        (parts, request, tokenized): (&Parts, &Request, &Tokenized<'_>),
+        (ram, request, tokenized): (&Ram, &Request, &Tokenized<'_>),
         team: &dyn ForkJoin,
         arena: &mut Arena,
     ) -> Result<()> {
         let check = || tokenized.check();
         let texts = self.texts.len();
-        let spare = texts * parts.widths();
-        let (states, spare) = parts
+        let spare = texts * ram.widths();
+        let (states, spare) = ram
             .bert
             .forward(team, &self.batch, spare, arena, &check)
             .await?;
-        let hidden = parts.hidden();
+        let hidden = ram.hidden();
         let (mut vectors, mut rest) = spare.split_at_mut(texts * hidden);
         let mut tokens = states;
         for (length, vector) in self
@@ -152,12 +153,12 @@ impl Block<'_> {
             pool(request.pooling, own, request.skip, vector);
             tokens = others;
         }
-        for head in &parts.heads {
+        for head in &ram.heads {
             let (next, free) = rest.split_at_mut(texts * head.outputs());
-            head.apply(parts.head_kernels, team, vectors, next);
+            head.apply(ram.head_kernels, team, vectors, next);
             (vectors, rest) = (next, free);
         }
-        let rows = vectors.chunks_exact(parts.dimensions());
+        let rows = vectors.chunks_exact(ram.dimensions());
         for (place, (vector, out)) in rows
             .zip(self.out.chunks_exact_mut(request.dimensions))
             .enumerate()

@@ -14,7 +14,7 @@ use super::folder::Folder;
 use super::opened::Opened;
 use super::tokenizer::Tokenizer;
 use super::weights::Weights;
-use super::{Model, ModelOptions, Parts};
+use super::{Model, ModelOptions, Network, Parts, Ram, Residency};
 #[cfg(feature = "native")]
 use crate::executor::Near;
 use crate::executor::{Arena, Control, Executor, Share, Work, complete, pause};
@@ -148,6 +148,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(options: &ModelOptions, executor: &Executor) -> Result<Plan> {
+        Residency::Ram.fits(executor)?;
         let class = class_for(options, executor)?;
         let memory_domains = match &options.memory_domains[..] {
             [] => executor.memory_domains(),
@@ -179,7 +180,7 @@ fn class_for(options: &ModelOptions, executor: &Executor) -> Result<CpuClass> {
 
 /// What one lane reads at a time. The tokenizer takes longest, so it comes first.
 #[derive(Clone, Copy)]
-enum Item {
+pub(super) enum Item {
     Tokenizer,
     Embeddings,
     Layer(usize),
@@ -197,11 +198,92 @@ async fn read(
     Reader::open(&recorder, plan)?.read(team, control).await
 }
 
-/// Reads what a model's files hold.
-pub(super) struct Reader<'a> {
+/// A model's files while they are read, wherever its weights go.
+pub(super) struct Files<'a> {
     source: &'a Recorder<'a>,
+    pub(super) opened: Opened,
+}
+
+impl<'a> Files<'a> {
+    /// Opens them.
+    pub(super) fn open(source: &'a Recorder<'a>) -> Result<Self> {
+        Ok(Files {
+            source,
+            opened: Opened::open(source)?,
+        })
+    }
+
+    /// Loads every item, shared by the lanes: what each became, in their order.
+    pub(super) async fn load<T: Send>(
+        &self,
+        team: &dyn ForkJoin,
+        control: &Control,
+        load: impl Fn(Item) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        let mut items = vec![(Item::Tokenizer, None), (Item::Embeddings, None)];
+        items.extend((0..self.opened.config.layers).map(|layer| (Item::Layer(layer), None)));
+        items.extend((0..self.opened.heads.len()).map(|head| (Item::Head(head), None)));
+        self.report(control);
+        let load = |(item, loaded): &mut (Item, Option<Result<T>>)| {
+            *loaded = Some(control.check().and_then(|()| load(*item)));
+            self.report(control);
+        };
+        if cfg!(feature = "native") {
+            let lanes = &mut vec![(); team.lanes()];
+            for_each(team, lanes, &mut items, |(), item| load(item));
+        } else {
+            for item in &mut items {
+                load(item);
+                pause().await;
+            }
+        }
+        let loaded = items.into_iter().filter_map(|(_, loaded)| loaded);
+        let loaded = loaded.collect::<Result<_>>()?;
+        control.report(self.total(), self.total());
+        Ok(loaded)
+    }
+
+    pub(super) fn tokenizer(&self) -> Result<Box<Tokenizer>> {
+        let Opened {
+            config, settings, ..
+        } = &self.opened;
+        let tokenizer = Tokenizer::load(
+            self.source,
+            &settings.transformer,
+            &settings.tokens,
+            config.vocabulary,
+        )?;
+        Ok(Box::new(tokenizer))
+    }
+
+    /// How many weights were read, and which model they and its settings are.
+    pub(super) fn identify(&self, precision: Precision) -> (u64, Fingerprint) {
+        let modules: Vec<_> = self.all_weights().map(Weights::digests).collect();
+        let tensors = modules.iter().flat_map(|tensors| tensors.values());
+        let parameters = tensors.map(Digest::values).sum();
+        let modules = modules.iter().map(|tensors| &**tensors);
+        let fingerprint = Fingerprint::of(&self.source.files(), modules, precision);
+        (parameters, fingerprint)
+    }
+
+    fn report(&self, control: &Control) {
+        let read = self.all_weights().map(Weights::bytes_read).sum();
+        control.report(read, self.total());
+    }
+
+    fn total(&self) -> u64 {
+        self.all_weights().map(Weights::bytes).sum()
+    }
+
+    pub(super) fn all_weights(&self) -> impl Iterator<Item = &Weights> {
+        std::iter::once(&self.opened.weights).chain(&self.opened.heads)
+    }
+}
+
+/// Reads what a model's files hold into host memory.
+pub(super) struct Reader<'a> {
     plan: &'a Plan,
-    pub(super) files: Opened,
+    pub(super) files: Files<'a>,
     /// Where the layers' weights are packed.
     region: Arc<Region>,
     head_kernels: &'static Kernels,
@@ -218,13 +300,12 @@ enum Loaded {
 impl<'a> Reader<'a> {
     /// Opens a model's files.
     pub(super) fn open(source: &'a Recorder<'a>, plan: &'a Plan) -> Result<Self> {
-        let files = Opened::open(source)?;
+        let files = Files::open(source)?;
         // A configuration may promise more than the files can hold: such a model fails for what is
         // missing, not for memory. Nothing is widened to more than four times its bytes.
-        let most = files.weights.bytes().saturating_mul(5);
-        let packed = Layer::packed_bytes(plan.kernels, &files.config);
+        let most = files.opened.weights.bytes().saturating_mul(5);
+        let packed = Layer::packed_bytes(plan.kernels, &files.opened.config);
         Ok(Reader {
-            source,
             plan,
             region: Region::new(packed.min(usize::try_from(most).unwrap_or(usize::MAX)))?,
             files,
@@ -246,28 +327,12 @@ impl<'a> Reader<'a> {
 
     /// Reads every item, shared by the lanes, and puts the model together.
     async fn load(&self, team: &dyn ForkJoin, control: &Control) -> Result<Parts> {
-        let mut items = vec![(Item::Tokenizer, None), (Item::Embeddings, None)];
-        items.extend((0..self.files.config.layers).map(|layer| (Item::Layer(layer), None)));
-        items.extend((0..self.files.heads.len()).map(|head| (Item::Head(head), None)));
-        self.report(control);
-        let load = |(item, loaded): &mut (Item, Option<Result<Loaded>>)| {
-            *loaded = Some(control.check().and_then(|()| self.item(*item)));
-            self.report(control);
-        };
-        if cfg!(feature = "native") {
-            let lanes = &mut vec![(); team.lanes()];
-            for_each(team, lanes, &mut items, |(), item| load(item));
-        } else {
-            for item in &mut items {
-                load(item);
-                pause().await;
-            }
-        }
-
+        let load = |item| self.item(item);
+        let loaded = self.files.load(team, control, load).await?;
         let (mut tokenizer, mut embeddings) = (None, None);
         let (mut layers, mut heads) = (Vec::new(), Vec::new());
-        for loaded in items.into_iter().filter_map(|(_, loaded)| loaded) {
-            match loaded? {
+        for loaded in loaded {
+            match loaded {
                 Loaded::Tokenizer(read) => tokenizer = Some(*read),
                 Loaded::Embeddings(read) => embeddings = Some(read),
                 Loaded::Layer(layer) => layers.push(*layer),
@@ -277,16 +342,20 @@ impl<'a> Reader<'a> {
         let (Some(tokenizer), Some(embeddings)) = (tokenizer, embeddings) else {
             unreachable!("every item was read, or its error returned");
         };
-        control.report(self.total(), self.total());
-        let (parameters, fingerprint) = self.identify();
         let kernels = self.plan.kernels;
+        let (parameters, fingerprint) = self.files.identify(kernels.precision());
+        let Opened {
+            config, settings, ..
+        } = &self.files.opened;
         Ok(Parts {
-            bert: Bert::new(self.files.config.clone(), kernels, embeddings, layers),
-            heads,
+            network: Network::Ram(Box::new(Ram {
+                bert: Bert::new(config.clone(), kernels, embeddings, layers),
+                heads,
+                head_kernels: self.head_kernels,
+                class: self.plan.class,
+            })),
             tokenizer,
-            settings: self.files.settings.clone(),
-            head_kernels: self.head_kernels,
-            class: self.plan.class,
+            settings: settings.clone(),
             precision: kernels.precision(),
             parameters,
             fingerprint,
@@ -300,15 +369,10 @@ impl<'a> Reader<'a> {
             settings,
             weights,
             heads,
-        } = &self.files;
+        } = &self.files.opened;
         let kernels = self.plan.kernels;
         Ok(match item {
-            Item::Tokenizer => Loaded::Tokenizer(Box::new(Tokenizer::load(
-                self.source,
-                &settings.transformer,
-                &settings.tokens,
-                config.vocabulary,
-            )?)),
+            Item::Tokenizer => Loaded::Tokenizer(self.files.tokenizer()?),
             Item::Embeddings => Loaded::Embeddings(Embeddings::read(weights, config)?),
             Item::Layer(index) => {
                 let memory = (kernels, &self.region);
@@ -320,29 +384,5 @@ impl<'a> Reader<'a> {
                 &settings.dense[index],
             )?),
         })
-    }
-
-    /// How many weights were read, and which model they and its settings are.
-    fn identify(&self) -> (u64, Fingerprint) {
-        let modules: Vec<_> = self.all_weights().map(Weights::digests).collect();
-        let tensors = modules.iter().flat_map(|tensors| tensors.values());
-        let parameters = tensors.map(Digest::values).sum();
-        let modules = modules.iter().map(|tensors| &**tensors);
-        let precision = self.plan.kernels.precision();
-        let fingerprint = Fingerprint::of(&self.source.files(), modules, precision);
-        (parameters, fingerprint)
-    }
-
-    fn report(&self, control: &Control) {
-        let read = self.all_weights().map(Weights::bytes_read).sum();
-        control.report(read, self.total());
-    }
-
-    fn total(&self) -> u64 {
-        self.all_weights().map(Weights::bytes).sum()
-    }
-
-    pub(super) fn all_weights(&self) -> impl Iterator<Item = &Weights> {
-        std::iter::once(&self.files.weights).chain(&self.files.heads)
     }
 }

@@ -14,6 +14,9 @@
 //! A deferred call and its neighbours of one kind (`call`), or an immediate one, go
 //! through `encode` (texts to tokens, tokens to blocks, blocks to vectors), `plan` (which lane computes which block), `bert` (the layers),
 //! `pooling`, and the optional heads in `dense`.
+//!
+//! A model *resides* in host memory, or in the memory of GPUs (`vram`), where its results stay as
+//! well; an executor computes models of one residency ([`Residency`]).
 
 mod bert;
 pub mod blob;
@@ -41,6 +44,7 @@ pub mod prompts;
 pub mod quantize;
 pub mod quantized;
 mod request;
+mod residency;
 pub mod settings;
 pub mod tensors;
 #[cfg(test)]
@@ -49,6 +53,8 @@ mod texts;
 mod tokenized;
 pub mod tokenizer;
 pub mod tokenizer_file;
+#[cfg(feature = "native")]
+mod vram;
 pub mod wanted;
 pub mod weights;
 mod words;
@@ -60,8 +66,10 @@ use self::call::Call;
 use self::dense::Head;
 use self::settings::Settings;
 use self::tokenizer::Tokenizer;
+#[cfg(feature = "native")]
+use self::vram::Vram;
 use crate::executor::{Control, Executor};
-use crate::hardware::CpuClass;
+use crate::hardware::{CpuClass, GpuClass};
 use crate::kernels::{Kernels, Precision};
 use crate::{Error, Result};
 
@@ -69,7 +77,10 @@ pub use self::description::Description;
 pub use self::embeddings::Embeddings;
 pub use self::fingerprint::Fingerprint;
 pub use self::pooling_mode::Pooling;
+pub use self::residency::Residency;
 pub use self::texts::Texts;
+#[cfg(feature = "native")]
+pub use self::vram::{DeviceEmbeddings, DevicePart, VramModelOptions};
 
 /// Options of loading a model. `None` is "absent".
 #[derive(Clone, Debug, Default)]
@@ -124,12 +135,9 @@ struct Shared {
 
 /// What a model consists of.
 struct Parts {
-    bert: Bert,
-    heads: Vec<Head>,
+    network: Network,
     tokenizer: Tokenizer,
     settings: Settings,
-    head_kernels: &'static Kernels,
-    class: CpuClass,
     precision: Precision,
     /// Weights that were read.
     parameters: u64,
@@ -138,7 +146,22 @@ struct Parts {
     refused: Vec<String>,
 }
 
-impl Parts {
+/// What computes, and where it resides.
+enum Network {
+    Ram(Box<Ram>),
+    #[cfg(feature = "native")]
+    Vram(Vram),
+}
+
+/// An encoder and its heads in host memory.
+struct Ram {
+    bert: Bert,
+    heads: Vec<Head>,
+    head_kernels: &'static Kernels,
+    class: CpuClass,
+}
+
+impl Ram {
     fn hidden(&self) -> usize {
         self.bert.hidden_size()
     }
@@ -151,6 +174,44 @@ impl Parts {
     /// Floats a text takes on its way from pooling through the heads.
     fn widths(&self) -> usize {
         self.hidden() + self.heads.iter().map(Head::outputs).sum::<usize>()
+    }
+
+    fn bytes(&self) -> usize {
+        self.bert.bytes() + self.heads.iter().map(Head::bytes).sum::<usize>()
+    }
+}
+
+impl Parts {
+    /// Length of a full vector.
+    fn dimensions(&self) -> usize {
+        match &self.network {
+            Network::Ram(ram) => ram.dimensions(),
+            #[cfg(feature = "native")]
+            Network::Vram(vram) => vram.dimensions(),
+        }
+    }
+
+    fn residency(&self) -> Residency {
+        match self.network {
+            Network::Ram(_) => Residency::Ram,
+            #[cfg(feature = "native")]
+            Network::Vram(_) => Residency::Vram,
+        }
+    }
+
+    /// What resides in host memory.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where nothing does.
+    fn ram(&self) -> Result<&Ram> {
+        match &self.network {
+            Network::Ram(ram) => Ok(ram),
+            #[cfg(feature = "native")]
+            Network::Vram(_) => Err(Error::invalid(
+                "the model resides in the memory of GPUs, and its vectors as well: encode_text_vram \
+                 is the call for it",
+            )),
+        }
     }
 }
 
@@ -211,9 +272,36 @@ impl Model {
         Ok(ids)
     }
 
-    /// The class whose kernels compute.
-    pub fn cpu_class(&self) -> CpuClass {
-        self.shared.parts.class
+    /// Where its weights are.
+    pub fn residency(&self) -> Residency {
+        self.shared.parts.residency()
+    }
+
+    /// The class whose kernels compute, of a model in host memory.
+    pub fn cpu_class(&self) -> Option<CpuClass> {
+        match &self.shared.parts.network {
+            Network::Ram(ram) => Some(ram.class),
+            #[cfg(feature = "native")]
+            Network::Vram(_) => None,
+        }
+    }
+
+    /// The class whose kernels compute, of a model on GPUs that are of one.
+    pub fn gpu_class(&self) -> Option<GpuClass> {
+        match &self.shared.parts.network {
+            Network::Ram(_) => None,
+            #[cfg(feature = "native")]
+            Network::Vram(vram) => vram.gpu_class(),
+        }
+    }
+
+    /// Ordinals of the devices that have its weights; none of a model in host memory.
+    pub fn device_ordinals(&self) -> Vec<u32> {
+        match &self.shared.parts.network {
+            Network::Ram(_) => Vec::new(),
+            #[cfg(feature = "native")]
+            Network::Vram(vram) => vram.ordinals(),
+        }
     }
 
     /// What the encoder's dense layers multiply in.
@@ -226,10 +314,13 @@ impl Model {
         self.shared.parts.dimensions()
     }
 
-    /// Bytes of weights in memory: `docs/memory.md` has the formula.
+    /// Bytes of weights in memory, on all devices together: `docs/memory.md` has the formula for host memory.
     pub fn bytes(&self) -> usize {
-        let parts = &self.shared.parts;
-        parts.bert.bytes() + parts.heads.iter().map(Head::bytes).sum::<usize>()
+        match &self.shared.parts.network {
+            Network::Ram(ram) => ram.bytes(),
+            #[cfg(feature = "native")]
+            Network::Vram(vram) => vram.bytes(),
+        }
     }
 
     /// Lets go of the model once its calls in flight have ended.
@@ -246,16 +337,19 @@ impl Model {
         }
     }
 
-    /// An executor without a class of its own takes any model.
+    /// Whether an executor computes it. One without a class of its own takes any model of its residency.
     fn fits(&self, executor: &Executor) -> Result<()> {
-        match executor.cpu_class() {
-            Some(class) if class != self.cpu_class() => Err(Error::invalid(format!(
+        self.residency().fits(executor)?;
+        match (&self.shared.parts.network, executor.cpu_class()) {
+            (Network::Ram(ram), Some(class)) if class != ram.class => Err(Error::invalid(format!(
                 "the executor is pinned to cpuClass {:?} and the model was loaded for {:?}: \
                  load the model with the executor, or pin both alike",
                 class.word(),
-                self.cpu_class().word()
+                ram.class.word()
             ))),
-            _ => Ok(()),
+            (Network::Ram(_), _) => Ok(()),
+            #[cfg(feature = "native")]
+            (Network::Vram(vram), _) => vram.fits(executor),
         }
     }
 }

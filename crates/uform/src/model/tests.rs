@@ -44,7 +44,10 @@ fn encode(files: &Memory, class: CpuClass, precision: Precision) -> Embeddings {
     };
     let executor = Executor::inline();
     let model = Model::load_from(files, &options, &executor).unwrap();
-    assert_eq!((model.cpu_class(), model.precision()), (class, precision));
+    assert_eq!(
+        (model.cpu_class(), model.precision()),
+        (Some(class), precision)
+    );
     let texts = Texts::from_iter(TEXTS);
     let options = EncodeOptions::default();
     model.encode_text(&executor, &texts, &options).unwrap()

@@ -135,30 +135,45 @@ impl<'a> Tokenized<'a> {
         }
     }
 
-    /// What each call gets of the vectors of all.
-    pub(super) fn answers(
+    /// The texts of each call in the batch; `None`: it left it.
+    #[cfg(feature = "native")]
+    pub(super) fn texts(&self) -> impl Iterator<Item = Option<Range<usize>>> {
+        let calls = self.calls.iter();
+        calls.map(|rows| rows.as_ref().ok().map(|rows| rows.texts.clone()))
+    }
+
+    /// What each call gets: a call's texts, their tokens and whether each was cut, made into its answer.
+    pub(super) fn answer<T>(
         mut self,
-        mut data: Vec<f32>,
-        dimensions: usize,
-    ) -> Vec<Result<Embeddings>> {
+        mut make: impl FnMut(Range<usize>, Vec<u32>, Vec<u8>) -> T,
+    ) -> Vec<Result<T>> {
         // Nothing is copied for a call that is alone.
         let alone = self.calls.len() == 1;
         let calls = mem::take(&mut self.calls);
         let mut answer = |rows: Rows<'_>| {
-            let texts = rows.texts;
-            let numbers = texts.start * dimensions..texts.end * dimensions;
-            Embeddings {
-                rows: texts.len(),
-                dimensions,
-                data: part(&mut data, numbers, alone),
-                tokens: part(&mut self.tokens, texts.clone(), alone),
-                truncated: part(&mut self.truncated, texts, alone),
-            }
+            let tokens = part(&mut self.tokens, rows.texts.clone(), alone);
+            let truncated = part(&mut self.truncated, rows.texts.clone(), alone);
+            make(rows.texts, tokens, truncated)
         };
         calls
             .into_iter()
             .map(|rows| rows.map(&mut answer))
             .collect()
+    }
+
+    /// What each call gets of the vectors of all.
+    pub(super) fn answers(self, mut data: Vec<f32>, dimensions: usize) -> Vec<Result<Embeddings>> {
+        let alone = self.calls.len() == 1;
+        self.answer(|texts, tokens, truncated| {
+            let numbers = texts.start * dimensions..texts.end * dimensions;
+            Embeddings {
+                rows: texts.len(),
+                dimensions,
+                data: part(&mut data, numbers, alone),
+                tokens,
+                truncated,
+            }
+        })
     }
 }
 

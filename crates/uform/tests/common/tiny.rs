@@ -10,6 +10,38 @@ pub const HEADS: usize = 2;
 pub const INTERMEDIATE: usize = 16;
 pub const POSITIONS: usize = 32;
 
+/// How large a model is.
+#[derive(Clone, Copy)]
+pub struct Sizes {
+    pub hidden: usize,
+    pub heads: usize,
+    pub inner: usize,
+    pub layers: usize,
+    pub positions: usize,
+    /// The most tokens of a text.
+    pub limit: usize,
+}
+
+/// As small as can be.
+pub const SMALLEST: Sizes = Sizes {
+    hidden: HIDDEN,
+    heads: HEADS,
+    inner: INTERMEDIATE,
+    layers: 1,
+    positions: POSITIONS,
+    limit: 16,
+};
+
+/// Large enough for kernels that compute blocks of a matrix to have several, for texts of up to 512 tokens.
+pub const SMALL: Sizes = Sizes {
+    hidden: 64,
+    heads: 2,
+    inner: 128,
+    layers: 2,
+    positions: 512,
+    limit: 512,
+};
+
 /// The vocabulary, ids in order.
 pub const WORDS: [&str; 24] = [
     "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "bicycle", "green", "tree", "the",
@@ -50,18 +82,23 @@ pub struct Tiny {
 impl Tiny {
     /// A model without faults.
     pub fn new() -> Tiny {
+        Tiny::of(SMALLEST)
+    }
+
+    /// One of another size.
+    pub fn of(sizes: Sizes) -> Tiny {
         let mut tiny = Tiny {
             files: BTreeMap::new(),
-            tensors: tensors(),
+            tensors: tensors(sizes),
             metadata: BTreeMap::new(),
         };
         for (name, content) in [
-            ("config.json", config()),
+            ("config.json", config(sizes)),
             ("modules.json", modules()),
-            ("1_Pooling/config.json", pooling()),
+            ("1_Pooling/config.json", pooling(sizes.hidden)),
             (
                 "sentence_bert_config.json",
-                json!({ "max_seq_length": 16, "do_lower_case": false }),
+                json!({ "max_seq_length": sizes.limit, "do_lower_case": false }),
             ),
             (
                 "tokenizer_config.json",
@@ -161,15 +198,16 @@ impl Tiny {
     /// Adds a dense layer of the given output width after pooling.
     pub fn add_dense(&mut self, out: usize) {
         let mut random = Random(7);
+        let hidden = self.tensors[0].shape[1];
         let weights = [
-            tensor("linear.weight", &[out, HIDDEN], &mut random),
+            tensor("linear.weight", &[out, hidden], &mut random),
             tensor("linear.bias", &[out], &mut random),
         ];
         self.put("2_Dense/model.safetensors", safetensors(&weights));
         self.put(
             "2_Dense/config.json",
             json!({
-                "in_features": HIDDEN,
+                "in_features": hidden,
                 "out_features": out,
                 "bias": true,
                 "activation_function": "torch.nn.modules.activation.Tanh",
@@ -229,46 +267,54 @@ pub fn raw_safetensors(header: &str, data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The names and shapes of the tensors an encoder needs.
+/// The names and shapes of the tensors the smallest encoder needs.
 pub fn shapes() -> Vec<(String, Vec<usize>)> {
+    shapes_of(SMALLEST)
+}
+
+fn shapes_of(sizes: Sizes) -> Vec<(String, Vec<usize>)> {
+    let Sizes { hidden, inner, .. } = sizes;
     let mut shapes = vec![
         (
             "embeddings.word_embeddings.weight".to_owned(),
-            vec![WORDS.len(), HIDDEN],
+            vec![WORDS.len(), hidden],
         ),
         (
             "embeddings.position_embeddings.weight".to_owned(),
-            vec![POSITIONS, HIDDEN],
+            vec![sizes.positions, hidden],
         ),
         (
             "embeddings.token_type_embeddings.weight".to_owned(),
-            vec![2, HIDDEN],
+            vec![2, hidden],
         ),
     ];
-    let mut norm = |name: &str| {
-        shapes.push((format!("{name}.LayerNorm.weight"), vec![HIDDEN]));
-        shapes.push((format!("{name}.LayerNorm.bias"), vec![HIDDEN]));
+    let norm = |shapes: &mut Vec<(String, Vec<usize>)>, name: &str| {
+        shapes.push((format!("{name}.LayerNorm.weight"), vec![hidden]));
+        shapes.push((format!("{name}.LayerNorm.bias"), vec![hidden]));
     };
-    norm("embeddings");
-    norm("encoder.layer.0.attention.output");
-    norm("encoder.layer.0.output");
-    for (name, out, input) in [
-        ("attention.self.query", HIDDEN, HIDDEN),
-        ("attention.self.key", HIDDEN, HIDDEN),
-        ("attention.self.value", HIDDEN, HIDDEN),
-        ("attention.output.dense", HIDDEN, HIDDEN),
-        ("intermediate.dense", INTERMEDIATE, HIDDEN),
-        ("output.dense", HIDDEN, INTERMEDIATE),
-    ] {
-        shapes.push((format!("encoder.layer.0.{name}.weight"), vec![out, input]));
-        shapes.push((format!("encoder.layer.0.{name}.bias"), vec![out]));
+    norm(&mut shapes, "embeddings");
+    for layer in 0..sizes.layers {
+        let layer = format!("encoder.layer.{layer}");
+        norm(&mut shapes, &format!("{layer}.attention.output"));
+        norm(&mut shapes, &format!("{layer}.output"));
+        for (name, out, input) in [
+            ("attention.self.query", hidden, hidden),
+            ("attention.self.key", hidden, hidden),
+            ("attention.self.value", hidden, hidden),
+            ("attention.output.dense", hidden, hidden),
+            ("intermediate.dense", inner, hidden),
+            ("output.dense", hidden, inner),
+        ] {
+            shapes.push((format!("{layer}.{name}.weight"), vec![out, input]));
+            shapes.push((format!("{layer}.{name}.bias"), vec![out]));
+        }
     }
     shapes
 }
 
-fn tensors() -> Vec<Tensor> {
+fn tensors(sizes: Sizes) -> Vec<Tensor> {
     let mut random = Random(1);
-    let shapes = shapes();
+    let shapes = shapes_of(sizes);
     shapes
         .iter()
         .map(|(name, shape)| tensor(name, shape, &mut random))
@@ -330,15 +376,15 @@ fn in_i8(tensor: &Tensor) -> Vec<Tensor> {
     tensors
 }
 
-fn config() -> Value {
+fn config(sizes: Sizes) -> Value {
     json!({
         "architectures": ["BertModel"],
         "model_type": "bert",
-        "hidden_size": HIDDEN,
-        "num_hidden_layers": 1,
-        "num_attention_heads": HEADS,
-        "intermediate_size": INTERMEDIATE,
-        "max_position_embeddings": POSITIONS,
+        "hidden_size": sizes.hidden,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "intermediate_size": sizes.inner,
+        "max_position_embeddings": sizes.positions,
         "type_vocab_size": 2,
         "vocab_size": WORDS.len(),
         "layer_norm_eps": 1e-12,
@@ -361,9 +407,9 @@ fn modules() -> Value {
     ])
 }
 
-fn pooling() -> Value {
+fn pooling(hidden: usize) -> Value {
     json!({
-        "word_embedding_dimension": HIDDEN,
+        "word_embedding_dimension": hidden,
         "pooling_mode_cls_token": false,
         "pooling_mode_mean_tokens": true,
         "pooling_mode_max_tokens": false,

@@ -5,9 +5,15 @@
 //! runtime compiles the source itself; what multiplies by NVIDIA's tensor cores is left out there.
 //!
 //! The source says what each kernel takes, how many threads a block has, and how much dynamic shared
-//! memory.
+//! memory; [`Kernels`] (`table`) knows, and checks what it launches.
+
+mod table;
 
 use std::sync::Arc;
+
+pub use self::table::{
+    Batch, BatchPlace, Dense, Extent, Kernels, MOST_HEAD, Norm, TENSOR_MULTIPLE, Tables,
+};
 
 use super::{Architecture, Code, Device, Module};
 use crate::{Result, Status};
@@ -32,6 +38,27 @@ pub fn load(device: &Arc<Device>) -> Result<Arc<Module>> {
         // A driver may be too old for a cubin, and translate PTX all the same.
         Err(error) if error.status() == Status::Unsupported => device.load(Code::Image(PTX)),
         loaded => loaded,
+    }
+}
+
+/// Loads the kernels of the lowest class of the device's vendor: those that every one of its devices has.
+///
+/// # Errors
+/// As those of [`load`].
+fn load_lowest(device: &Arc<Device>) -> Result<Arc<Module>> {
+    match device.properties().architecture {
+        // The machine code of 8.0 does not run on 9.0; its PTX does.
+        Architecture::Capability(major, _) if major > 8 => device.load(Code::Image(PTX)),
+        Architecture::Capability(..) => {
+            let cubin = Code::Image(include_bytes!("uform.sm_80.cubin"));
+            match device.load(cubin) {
+                Err(error) if error.status() == Status::Unsupported => {
+                    device.load(Code::Image(PTX))
+                }
+                loaded => loaded,
+            }
+        }
+        Architecture::Gfx(_) => load(device),
     }
 }
 

@@ -170,7 +170,7 @@ fn quantize(
     let folder = NewFolder::create(into)?;
     let reader = Reader::open(&recorder, &plans.original)?;
     let original = Vectors::of(&complete(reader.read(hold.team, hold.control))?, hold)?;
-    for weights in reader.all_weights() {
+    for weights in reader.files.all_weights() {
         refuse_quantized(&source, weights)?;
     }
     for name in recorder.files().keys() {
@@ -182,15 +182,15 @@ fn quantize(
             copy(&source, &name, &folder)?;
         }
     }
-    let settings = &reader.files.settings;
+    let settings = &reader.files.opened.settings;
     let heads = settings.dense.iter().map(|head| &*head.folder);
     let places = std::iter::once(&*settings.transformer).chain(heads);
-    for (weights, place) in reader.all_weights().zip(places) {
+    for (weights, place) in reader.files.all_weights().zip(places) {
         folder.file(&join(place, SINGLE), |file| {
             file::write(file, weights, format, hold.control)
         })?;
     }
-    let bytes_before = reader.all_weights().map(Weights::bytes).sum();
+    let bytes_before = reader.files.all_weights().map(Weights::bytes).sum();
     drop(reader);
 
     let written = Folder::open(folder.path())?;
@@ -199,7 +199,7 @@ fn quantize(
         let recorder = Recorder::new(&written);
         let reader = Reader::open(&recorder, plan)?;
         let model = complete(reader.read(hold.team, hold.control))?;
-        bytes_after = reader.all_weights().map(Weights::bytes).sum();
+        bytes_after = reader.files.all_weights().map(Weights::bytes).sum();
         drop(reader);
         likenesses.push(original.likeness(&model, hold)?);
     }
