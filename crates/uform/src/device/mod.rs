@@ -9,6 +9,9 @@
 //!
 //! [`kernels`] is the code that devices run, and what it was made of.
 //!
+//! What devices do together: [`Peers`] are those of one process, and need nothing but their driver;
+//! [`nccl`] is the vendors' library for those of several.
+//!
 //! Three rules hold throughout:
 //! - A result code is a number. Newer drivers return codes that no header of today knows, and
 //!   each of them is a [`Failure`] like any other.
@@ -19,6 +22,8 @@
 //!
 //! What is meant by a device's kernels being valid is the caller's business: to launch is unsafe.
 
+use std::sync::Arc;
+
 mod cuda;
 mod driver;
 mod hip;
@@ -26,15 +31,44 @@ pub mod kernels;
 mod kfd;
 mod memory;
 mod module;
+mod multicast;
+pub mod nccl;
 mod owned;
+mod patience;
+mod peers;
 mod stream;
 mod table;
 
 pub use driver::{Absent, Architecture, Code, Failure, Properties, Runtime};
 pub use memory::{Buffer, HostBuffer};
-pub use module::{Argument, Kernel, Module, Shape};
+pub use module::{Argument, Kernel, MOST_ADDRESSES, Module, Shape};
 pub use owned::Device;
+pub use patience::Patience;
+pub use peers::{Peers, Share};
 pub use stream::Stream;
+
+/// Whether a switch can add up what these devices have: whether a multicast object can be made of
+/// them, and memory of each bound to it. Both are tried, and given back.
+///
+/// # Errors
+/// Why not.
+pub fn try_multicast(devices: &[Arc<Device>]) -> std::result::Result<(), String> {
+    let Some(first) = devices.first() else {
+        return Err("there is no device".into());
+    };
+    let runtime = first.properties().runtime;
+    if devices
+        .iter()
+        .any(|device| device.properties().runtime != runtime)
+    {
+        return Err("the devices are of two vendors".into());
+    }
+    let indexes: Vec<u32> = devices
+        .iter()
+        .map(|device| device.properties().index)
+        .collect();
+    first.driver.try_multicast(&indexes)
+}
 
 /// The devices that this process can drive with a vendor's runtime, in the runtime's order.
 /// Without a driver that works there are none. Makes no context.
