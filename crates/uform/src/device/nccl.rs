@@ -377,6 +377,7 @@ impl Communicators {
         let what = self.named("a broadcast");
         self.collective(
             shares,
+            count,
             patience,
             ("ncclBroadcast", &what),
             |at, communicator| {
@@ -417,6 +418,7 @@ impl Communicators {
         let what = self.named(what);
         self.collective(
             shares,
+            count,
             patience,
             ("ncclAllReduce", &what),
             |at, communicator| {
@@ -479,11 +481,16 @@ impl Communicators {
     fn collective(
         &self,
         shares: &[Share<'_>],
+        count: usize,
         patience: &Patience<'_>,
         (function, what): (&'static str, &str),
         submit: impl Fn(usize, usize) -> u32,
     ) -> Result<()> {
         self.attempt(shares, |group, places| {
+            // Numbers there are none: nobody waits for anybody.
+            if count == 0 {
+                return wait_all(shares.iter().map(|share| share.stream));
+            }
             group.grouped(function, |at, _| {
                 submit(at, places[at].load(Ordering::Acquire))
             })?;

@@ -10,9 +10,9 @@
 
 use std::sync::Arc;
 
+use crate::Result;
 use crate::device::nccl::{Communicators, UniqueId};
 use crate::device::{Device, Patience, Peers, Share, Stream};
-use crate::Result;
 
 /// How the members of a run add up.
 pub struct Collectives {

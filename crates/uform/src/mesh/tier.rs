@@ -150,6 +150,9 @@ mod tests {
     fn words_and_numbers_are_the_contracts() {
         let both = [MultimemTier::SwitchReduced, MultimemTier::PeerRead];
         assert_eq!(both.map(|tier| tier as u32), [0, 1]);
-        assert_eq!(both.map(MultimemTier::word), ["switch-reduced", "peer-read"]);
+        assert_eq!(
+            both.map(MultimemTier::word),
+            ["switch-reduced", "peer-read"]
+        );
     }
 }
