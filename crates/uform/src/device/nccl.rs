@@ -462,8 +462,8 @@ impl Communicators {
     ) -> Result<()> {
         let api = &self.nccl.api;
         // SAFETY: takes nothing.
-        self.nccl
-            .judge("ncclGroupStart", unsafe { (api.ncclGroupStart)() })?;
+        let begun = unsafe { (api.ncclGroupStart)() };
+        self.nccl.judge("ncclGroupStart", begun)?;
         let asked = self
             .devices
             .iter()
@@ -550,9 +550,9 @@ impl Communicators {
             }
             let mut code = SUCCESS;
             let look = self.nccl.api.ncclCommGetAsyncError;
-            // SAFETY: declared as in `nccl.h`; a communicator that is there.
-            self.nccl
-                .judge(FUNCTION, unsafe { look(communicator, &mut code) })?;
+            // SAFETY: declared as in `nccl.h`; a communicator that is there, and a place for it.
+            let looked = unsafe { look(communicator, &mut code) };
+            self.nccl.judge(FUNCTION, looked)?;
             match code {
                 SUCCESS => {}
                 IN_PROGRESS => are_all = false,
