@@ -55,12 +55,18 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
+/// What lies before and behind the numbers of a member, and stays.
+const BESIDE: f32 = -7.0;
+const BEHIND: usize = 5;
+
 /// This process's devices, each with a stream and memory for so many numbers.
 struct Team {
     streams: Vec<Stream>,
     buffers: Vec<Buffer>,
     /// The number among all members of the first.
     first: usize,
+    /// How many numbers lie before each member's.
+    before: usize,
     count: usize,
 }
 
@@ -70,14 +76,27 @@ fn open() -> Result<Vec<Arc<Device>>> {
         .collect()
 }
 
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
+}
+
 impl Team {
     fn new(devices: &[Arc<Device>], first: usize, count: usize) -> Result<Team> {
+        Team::behind(devices, first, count, 0)
+    }
+
+    fn behind(devices: &[Arc<Device>], first: usize, count: usize, before: usize) -> Result<Team> {
+        let bytes = 4 * (before + count + BEHIND);
         let streams = devices.iter().map(Device::stream);
-        let buffers = devices.iter().map(|device| device.allocate(4 * count));
+        let buffers = devices.iter().map(|device| device.allocate(bytes));
         Ok(Team {
             streams: streams.collect::<Result<_>>()?,
             buffers: buffers.collect::<Result<_>>()?,
             first,
+            before,
             count,
         })
     }
@@ -85,43 +104,46 @@ impl Team {
     /// Gives every member its own numbers.
     fn fill(&mut self) -> Result<()> {
         for (at, buffer) in self.buffers.iter_mut().enumerate() {
-            let values = values(self.first + at, self.count);
-            if values.is_empty() {
-                continue;
-            }
-            let bytes: Vec<u8> = values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect();
-            self.streams[at].upload(buffer, 0, &bytes)?;
+            let mut all = vec![BESIDE; self.before];
+            all.extend(values(self.first + at, self.count));
+            all.extend([BESIDE; BEHIND]);
+            self.streams[at].upload(buffer, 0, &bytes_of(&all))?;
         }
         Ok(())
     }
 
-    fn shares(&mut self) -> Vec<Share<'_>> {
-        let pairs = self.streams.iter().zip(&mut self.buffers);
-        pairs
-            .map(|(stream, buffer)| Share { stream, buffer })
-            .collect()
+    fn shares(&self) -> Vec<Share<'_>> {
+        let pairs = self.streams.iter().zip(&self.buffers);
+        let share = |(stream, buffer)| Share {
+            stream,
+            buffer,
+            offset: 4 * self.before,
+        };
+        pairs.map(share).collect()
     }
 
-    fn sum(&mut self, collectives: &Collectives, patience: &Patience<'_>) -> Result<()> {
-        let count = self.count;
-        collectives.all_reduce_sum(&mut self.shares(), count, patience)
+    fn sum(&self, collectives: &Collectives, patience: &Patience<'_>) -> Result<()> {
+        collectives.all_reduce_sum(&self.shares(), self.count, patience)
     }
 
+    /// Every member's numbers.
     fn read(&self) -> Vec<Vec<f32>> {
+        self.read_alone().expect("what lies beside them stayed")
+    }
+
+    /// The same; `None`: something was written beside them.
+    fn read_alone(&self) -> Option<Vec<Vec<f32>>> {
         let pairs = self.streams.iter().zip(&self.buffers);
         let read = pairs.map(|(stream, buffer)| {
             let mut bytes = vec![0; buffer.bytes()];
-            if !bytes.is_empty() {
-                stream.download(&mut bytes, buffer, 0).unwrap();
-            }
+            stream.download(&mut bytes, buffer, 0).unwrap();
             let (values, _) = bytes.as_chunks();
-            values
-                .iter()
-                .map(|value| f32::from_le_bytes(*value))
-                .collect()
+            let values = values.iter().map(|value| f32::from_le_bytes(*value));
+            let mut all: Vec<f32> = values.collect();
+            let behind = all.split_off(self.before + self.count);
+            let own = all.split_off(self.before);
+            let mut beside = all.iter().chain(&behind);
+            beside.all(|&beside| beside == BESIDE).then_some(own)
         });
         read.collect()
     }
@@ -150,22 +172,25 @@ fn works_within(counts: &[usize], way: &str) {
     let collectives = Collectives::within(&devices).unwrap();
     assert!(collectives.way().contains(way), "{}", collectives.way());
     assert_eq!(collectives.members() as usize, devices.len());
-    for &count in counts {
-        let mut team = Team::new(&devices, 0, count).unwrap();
+    // From where four numbers are read at once, and where they cannot be.
+    let places = counts
+        .iter()
+        .flat_map(|&count| [(count, 0), (count, 1), (count, 4)]);
+    for (count, before) in places {
+        let mut team = Team::behind(&devices, 0, count, before).unwrap();
         let expected = bits(&sums(devices.len(), count));
         for _run in 0..2 {
             team.fill().unwrap();
             team.sum(&collectives, &patient()).unwrap();
             for found in team.read() {
-                assert_eq!(bits(&found), expected, "{count} numbers");
+                assert_eq!(bits(&found), expected, "{count} numbers behind {before}");
             }
         }
         team.barrier(&collectives, &patient()).unwrap();
         for from in [0, devices.len() - 1] {
             team.fill().unwrap();
-            let shares = &mut team.shares();
             collectives
-                .broadcast(shares, count, from as u32, &patient())
+                .broadcast(&team.shares(), count, from as u32, &patient())
                 .unwrap();
             for found in team.read() {
                 assert_eq!(bits(&found), bits(&values(from, count)));
@@ -193,7 +218,7 @@ fn devices_of_one_process_add_up_in_their_order() {
     alone(NAME, &cases, |case| match case {
         0..3 => works_within(&[0, 1, 3, 4, 37, 1003, 4100], "kernels"),
         // One chunk and a bit.
-        3 => works_within(&[0, 5, (1 << 20) + 5], "host"),
+        3 => works_within(&[0, (1 << 20) + 5], "host"),
         _ => works_within(&[0, 1, 1003], "host"),
     });
 }
@@ -209,7 +234,7 @@ fn shares_that_do_not_fit_are_refused() {
     alone("shares_that_do_not_fit_are_refused", &cases, |_| {
         let devices = open().unwrap();
         let collectives = Collectives::within(&devices).unwrap();
-        let mut team = Team::new(&devices, 0, 4).unwrap();
+        let team = Team::new(&devices, 0, 4).unwrap();
         let refused = |outcome: Result<()>, words: &str| {
             let error = outcome.unwrap_err();
             assert_eq!(error.status(), Status::InvalidArgument);
@@ -217,44 +242,31 @@ fn shares_that_do_not_fit_are_refused() {
         };
         let mut shares = team.shares();
         let sum =
-            |shares: &mut [Share<'_>], count| collectives.all_reduce_sum(shares, count, &patient());
+            |shares: &[Share<'_>], count| collectives.all_reduce_sum(shares, count, &patient());
+        refused(sum(&shares[..1], 4), "1 members of a collective that has 2");
         refused(
-            sum(&mut shares[..1], 4),
-            "1 members of a collective that has 2",
+            sum(&shares, 10),
+            "member 0's buffer has 36 bytes: there are no 10 numbers at 0",
         );
+        refused(sum(&shares, usize::MAX), "36 bytes");
+        shares[1].offset = 2;
+        refused(sum(&shares, 4), "no 4 numbers at 2");
+        shares[1].offset = usize::MAX - 3;
+        refused(sum(&shares, 4), "member 1's buffer has 36 bytes");
+        shares[1].offset = 0;
         refused(
-            sum(&mut shares, 5),
-            "member 0's buffer has 16 bytes: 5 numbers",
-        );
-        refused(sum(&mut shares, usize::MAX), "16 bytes");
-        refused(
-            collectives.broadcast(&mut shares, 4, 2, &patient()),
+            collectives.broadcast(&shares, 4, 2, &patient()),
             "no member 2 to copy from: expected 0 to 1",
         );
         shares.reverse();
-        refused(
-            sum(&mut shares, 4),
-            "stream 0 is not one of member 0's device",
-        );
+        refused(sum(&shares, 4), "stream 0 is not one of member 0's device");
         drop(shares);
         let streams = [&team.streams[0], &team.streams[0]];
         refused(collectives.barrier(&streams, &patient()), "stream 1");
 
-        let (left, right) = team.buffers.split_at_mut(1);
-        let mut crossed = [
-            Share {
-                stream: &team.streams[0],
-                buffer: &mut right[0],
-            },
-            Share {
-                stream: &team.streams[1],
-                buffer: &mut left[0],
-            },
-        ];
-        refused(
-            sum(&mut crossed, 4),
-            "member 0's buffer is another device's",
-        );
+        let mut crossed = team.shares();
+        crossed[0].buffer = &team.buffers[1];
+        refused(sum(&crossed, 4), "member 0's buffer is another device's");
 
         let twice = [devices[0].clone(), devices[0].clone()];
         let error = Collectives::within(&twice).err().unwrap();
@@ -321,12 +333,15 @@ fn by_kernel(index: u32, ptx: &str) -> Result<bool> {
     let kernel = device.load(Code::Image(ptx.as_bytes()))?.kernel("reduce")?;
     let same = vec![device.clone(); 3];
     let mut is_right = true;
-    for (first, end, count) in [(0, 8, 8), (4, 19, 24), (0, 3, 3), (8, 2060, 2080)] {
-        let mut team = Team::new(&same, 0, count)?;
+    let parts = [(0, 8, 8), (4, 19, 24), (0, 3, 3), (8, 2060, 2080)];
+    let parts = parts.into_iter().flat_map(|part| [(part, 0), (part, 1)]);
+    for ((first, end, count), is_wide) in parts {
+        // Where it reads one number at a time, nothing is where four could be read.
+        let mut team = Team::behind(&same, 0, count, 1 - is_wide as usize)?;
         team.fill()?;
         let mut members = [0; MOST_ADDRESSES];
-        for (member, buffer) in members.iter_mut().zip(&team.buffers) {
-            *member = buffer.address();
+        for (member, share) in members.iter_mut().zip(team.shares()) {
+            *member = share.buffer.address() + share.offset as u64;
         }
         let shape = Shape {
             grid: [1, 1, 1],
@@ -338,13 +353,15 @@ fn by_kernel(index: u32, ptx: &str) -> Result<bool> {
             Argument::U64(first as u64),
             Argument::U64(end as u64),
             Argument::Address(members[1]),
+            Argument::U32(is_wide),
         ];
         // SAFETY: the kernel's own, and waited for below.
         unsafe { team.streams[0].launch(&kernel, shape, &arguments) }?;
         team.streams[0].wait()?;
         let mut expected = values(1, count);
         expected[first..end].copy_from_slice(&sums(3, count)[first..end]);
-        is_right &= bits(&team.read()[1]) == bits(&expected);
+        let found = team.read_alone();
+        is_right &= found.is_some_and(|found| bits(&found[1]) == bits(&expected));
     }
     Ok(is_right)
 }
@@ -359,7 +376,7 @@ fn planted_mistakes_are_seen() {
         ("setp.ge.u64", "setp.lt.u64", 1),
         ("setp.lt.u64", "setp.gt.u64", 1),
         ("setp.lt.u32", "setp.le.u32", 1),
-        ("setp.eq.s32", "setp.ne.s32", 1),
+        ("setp.eq.s32", "setp.ne.s32", 2),
         ("reduce_param_0+16]", "reduce_param_0+24]", 1),
         ("reduce_param_0+8]", "reduce_param_0+16]", 1),
         ("add.f32", "sub.f32", 8),
@@ -527,13 +544,13 @@ fn eight_devices_of_two_processes_add_up() {
             for from in [0, 5] {
                 team.fill().unwrap();
                 collectives
-                    .broadcast(&mut team.shares(), count, from as u32, &patient())
+                    .broadcast(&team.shares(), count, from as u32, &patient())
                     .unwrap();
                 for found in team.read() {
                     assert_eq!(bits(&found), bits(&values(from, count)));
                 }
             }
-            let error = collectives.broadcast(&mut team.shares(), count, 8, &patient());
+            let error = collectives.broadcast(&team.shares(), count, 8, &patient());
             assert_eq!(error.unwrap_err().status(), Status::InvalidArgument);
         }
     });

@@ -252,7 +252,7 @@ pub struct Communicators {
     first: u32,
     ranks: u32,
     /// A number of each device, which a barrier adds up.
-    tokens: Mutex<Vec<Buffer>>,
+    tokens: Vec<Buffer>,
     state: Mutex<State>,
 }
 
@@ -317,7 +317,7 @@ impl Communicators {
             devices: devices.to_vec(),
             first,
             ranks,
-            tokens: Mutex::new(tokens),
+            tokens,
             state: Mutex::new(State::Live(places.collect())),
         };
         group.attempt(&[], |group, places| {
@@ -347,7 +347,7 @@ impl Communicators {
     /// what the buffers hold is unknown.
     pub fn all_reduce_sum(
         &self,
-        shares: &mut [Share<'_>],
+        shares: &[Share<'_>],
         count: usize,
         patience: &Patience<'_>,
     ) -> Result<()> {
@@ -362,7 +362,7 @@ impl Communicators {
     /// As those of [`all_reduce_sum`](Communicators::all_reduce_sum).
     pub fn broadcast(
         &self,
-        shares: &mut [Share<'_>],
+        shares: &[Share<'_>],
         count: usize,
         from: u32,
         patience: &Patience<'_>,
@@ -381,7 +381,7 @@ impl Communicators {
             patience,
             ("ncclBroadcast", &what),
             |at, communicator| {
-                let place = shares[at].buffer.address() as usize as *mut c_void;
+                let place = shares[at].address() as usize as *mut c_void;
                 let (api, root) = (&self.nccl.api, from as c_int);
                 let stream = shares[at].stream.address() as usize;
                 // SAFETY: declared as in `nccl.h`; the buffer was checked to have as many numbers, and
@@ -400,17 +400,20 @@ impl Communicators {
     /// As those of [`all_reduce_sum`](Communicators::all_reduce_sum).
     pub fn barrier(&self, streams: &[&Stream], patience: &Patience<'_>) -> Result<()> {
         check_streams(&self.devices, streams)?;
-        let mut tokens = locked(&self.tokens);
-        let pairs = streams.iter().zip(tokens.iter_mut());
-        let mut shares: Vec<Share<'_>> = pairs
-            .map(|(stream, buffer)| Share { stream, buffer })
+        let pairs = streams.iter().zip(&self.tokens);
+        let shares: Vec<Share<'_>> = pairs
+            .map(|(stream, buffer)| Share {
+                stream,
+                buffer,
+                offset: 0,
+            })
             .collect();
-        self.reduce(&mut shares, 1, patience, "a barrier")
+        self.reduce(&shares, 1, patience, "a barrier")
     }
 
     fn reduce(
         &self,
-        shares: &mut [Share<'_>],
+        shares: &[Share<'_>],
         count: usize,
         patience: &Patience<'_>,
         what: &str,
@@ -422,7 +425,7 @@ impl Communicators {
             patience,
             ("ncclAllReduce", &what),
             |at, communicator| {
-                let place = shares[at].buffer.address() as usize as *mut c_void;
+                let place = shares[at].address() as usize as *mut c_void;
                 let stream = shares[at].stream.address() as usize;
                 let reduce = self.nccl.api.ncclAllReduce;
                 // SAFETY: as for a broadcast.

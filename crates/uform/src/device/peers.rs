@@ -27,8 +27,16 @@ use crate::{Error, Result};
 pub struct Share<'a> {
     /// In which its device works on it. What was submitted before is waited for.
     pub stream: &'a Stream,
-    /// Its numbers, f32 from the beginning on.
-    pub buffer: &'a mut Buffer,
+    /// Where its numbers are, f32.
+    pub buffer: &'a Buffer,
+    /// From how many bytes on, a multiple of 4.
+    pub offset: usize,
+}
+
+impl Share<'_> {
+    pub(super) fn address(&self) -> u64 {
+        self.buffer.address() + self.offset as u64
+    }
 }
 
 /// The devices of one process that work together.
@@ -89,7 +97,7 @@ impl Peers {
     /// [`InvalidArgument`](crate::Status::InvalidArgument) when the shares are not these devices', or
     /// smaller; [`DeviceFault`](crate::Status::DeviceFault), [`OutOfMemory`](crate::Status::OutOfMemory): what
     /// the buffers hold is then unknown.
-    pub fn all_reduce_sum(&self, shares: &mut [Share<'_>], count: usize) -> Result<()> {
+    pub fn all_reduce_sum(&self, shares: &[Share<'_>], count: usize) -> Result<()> {
         check_shares(&self.devices, shares, count)?;
         together(shares, |_, _| Ok(()))?;
         if shares.len() == 1 {
@@ -99,20 +107,18 @@ impl Peers {
             return staged(shares, count, None);
         };
         let mut members = [0; MOST_ADDRESSES];
-        for (member, share) in members.iter_mut().zip(&*shares) {
-            *member = share.buffer.address();
+        for (member, share) in members.iter_mut().zip(shares) {
+            *member = share.address();
         }
-        let parts = parts(count, shares.len());
+        let parts = parts(count, shares.len(), are_wide(shares));
         together(shares, |at, share| {
-            let (first, end) = parts[at];
-            kernels[at].launch_reduce(share.stream, members, first, end, members[at])
+            kernels[at].launch_reduce(share.stream, members, parts[at], members[at])
         })?;
         together(shares, |at, share| {
             // Each begins with another's part, so that they do not all read one device at once.
             let others = (at + 1..parts.len()).chain(0..at);
             others.into_iter().try_for_each(|other| {
-                let (first, end) = parts[other];
-                kernels[at].launch_take(share.stream, members[other], first, end, members[at])
+                kernels[at].launch_take(share.stream, members[other], parts[other], members[at])
             })
         })
     }
@@ -122,7 +128,7 @@ impl Peers {
     /// # Errors
     /// As those of [`all_reduce_sum`](Peers::all_reduce_sum), and
     /// [`InvalidArgument`](crate::Status::InvalidArgument) when there is no such member.
-    pub fn broadcast(&self, shares: &mut [Share<'_>], count: usize, from: usize) -> Result<()> {
+    pub fn broadcast(&self, shares: &[Share<'_>], count: usize, from: usize) -> Result<()> {
         check_shares(&self.devices, shares, count)?;
         if from >= shares.len() {
             return Err(Error::invalid(format!(
@@ -134,13 +140,15 @@ impl Peers {
         let Some(kernels) = &self.kernels else {
             return staged(shares, count, Some(from));
         };
-        let source = shares[from].buffer.address();
+        let source = shares[from].address();
+        let all = Part {
+            first: 0,
+            end: count,
+            is_wide: are_wide(shares),
+        };
         together(shares, |at, share| match at == from {
             true => Ok(()),
-            false => {
-                let own = share.buffer.address();
-                kernels[at].launch_take(share.stream, source, 0, count, own)
-            }
+            false => kernels[at].launch_take(share.stream, source, all, share.address()),
         })
     }
 
@@ -167,56 +175,45 @@ impl Kernels {
         &self,
         stream: &Stream,
         members: [u64; MOST_ADDRESSES],
-        first: usize,
-        end: usize,
+        part: Part,
         out: u64,
     ) -> Result<()> {
-        let members = Argument::Addresses(members);
-        self.launch(stream, &self.reduce, members, first, end, out)
+        launch(
+            stream,
+            &self.reduce,
+            Argument::Addresses(members),
+            part,
+            out,
+        )
     }
 
-    fn launch_take(
-        &self,
-        stream: &Stream,
-        from: u64,
-        first: usize,
-        end: usize,
-        to: u64,
-    ) -> Result<()> {
-        let from = Argument::Address(from);
-        self.launch(stream, &self.take, from, first, end, to)
+    fn launch_take(&self, stream: &Stream, from: u64, part: Part, to: u64) -> Result<()> {
+        launch(stream, &self.take, Argument::Address(from), part, to)
     }
+}
 
-    fn launch(
-        &self,
-        stream: &Stream,
-        kernel: &Kernel,
-        from: Argument,
-        first: usize,
-        end: usize,
-        to: u64,
-    ) -> Result<()> {
-        if first == end {
-            return Ok(());
-        }
-        let needed = (end - first).div_ceil(EACH * BLOCK as usize);
-        let most = stream.device().properties().compute_units.max(1) * BLOCKS_EACH;
-        let shape = Shape {
-            grid: [needed.min(most as usize) as u32, 1, 1],
-            block: [BLOCK, 1, 1],
-            shared_bytes: 0,
-        };
-        let arguments = [
-            from,
-            Argument::U64(first as u64),
-            Argument::U64(end as u64),
-            Argument::Address(to),
-        ];
-        // SAFETY: both kernels take these. The members' buffers were checked to have as many
-        // elements, are borrowed until all streams have been waited for, and are within reach;
-        // the kernel is kept by `self`, which is borrowed as long.
-        unsafe { stream.launch(kernel, shape, &arguments) }
+/// Submits one of the two kernels.
+fn launch(stream: &Stream, kernel: &Kernel, from: Argument, part: Part, to: u64) -> Result<()> {
+    if part.first == part.end {
+        return Ok(());
     }
+    let needed = (part.end - part.first).div_ceil(EACH * BLOCK as usize);
+    let most = stream.device().properties().compute_units.max(1) * BLOCKS_EACH;
+    let shape = Shape {
+        grid: [needed.min(most as usize) as u32, 1, 1],
+        block: [BLOCK, 1, 1],
+        shared_bytes: 0,
+    };
+    let arguments = [
+        from,
+        Argument::U64(part.first as u64),
+        Argument::U64(part.end as u64),
+        Argument::Address(to),
+        Argument::U32(part.is_wide.into()),
+    ];
+    // SAFETY: both kernels take these. The shares were checked to have as many elements, within
+    // reach; their memory and the kernels are borrowed until all streams have been waited for.
+    unsafe { stream.launch(kernel, shape, &arguments) }
 }
 
 /// Lets all devices reach all others; whether that is possible.
@@ -231,20 +228,40 @@ fn all_reach_all(devices: &[Arc<Device>]) -> Result<bool> {
     Ok(true)
 }
 
+/// Elements from one to another, and whether [`EACH`] of them can be read and written at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Part {
+    first: usize,
+    end: usize,
+    is_wide: bool,
+}
+
 /// Each member's part of so many elements: parts of one size, but for the last ones.
-fn parts(count: usize, members: usize) -> Vec<(usize, usize)> {
+fn parts(count: usize, members: usize, is_wide: bool) -> Vec<Part> {
     let size = count.div_ceil(members).next_multiple_of(EACH);
-    let part = |at: usize| ((at * size).min(count), ((at + 1) * size).min(count));
+    let part = |at: usize| Part {
+        first: (at * size).min(count),
+        end: ((at + 1) * size).min(count),
+        is_wide,
+    };
     (0..members).map(part).collect()
+}
+
+/// Whether all shares begin where [`EACH`] elements can be read at once.
+fn are_wide(shares: &[Share<'_>]) -> bool {
+    let bytes = (EACH * size_of::<f32>()) as u64;
+    shares
+        .iter()
+        .all(|share| share.address().is_multiple_of(bytes))
 }
 
 /// Submits something for every member, and waits for all of them, even when one of them failed: its
 /// peers may still read its memory.
-fn together<'a>(
-    shares: &mut [Share<'a>],
-    mut submit: impl FnMut(usize, &mut Share<'a>) -> Result<()>,
+fn together(
+    shares: &[Share<'_>],
+    mut submit: impl FnMut(usize, &Share<'_>) -> Result<()>,
 ) -> Result<()> {
-    let mut all = shares.iter_mut().enumerate();
+    let mut all = shares.iter().enumerate();
     let submitted = all.try_for_each(|(at, share)| submit(at, share));
     let waited = wait_all(shares.iter().map(|share| share.stream));
     submitted.and(waited)
@@ -257,7 +274,7 @@ pub(super) fn wait_all<'a>(streams: impl Iterator<Item = &'a Stream>) -> Result<
 
 /// Passes everything through the host, a chunk after the other: the sums of all members, or what one
 /// of them has.
-fn staged(shares: &mut [Share<'_>], count: usize, from: Option<usize>) -> Result<()> {
+fn staged(shares: &[Share<'_>], count: usize, from: Option<usize>) -> Result<()> {
     let size = count.min(STAGED);
     let chunks = shares.iter().map(|share| {
         let device = share.buffer.device();
@@ -271,9 +288,11 @@ fn staged(shares: &mut [Share<'_>], count: usize, from: Option<usize>) -> Result
             Some(from) if from != at => Ok(()),
             // SAFETY: waited for by `together` before anybody looks at it.
             _ => unsafe {
-                share
-                    .stream
-                    .submit_download(&mut chunks[at][..bytes], share.buffer, start)
+                share.stream.submit_download(
+                    &mut chunks[at][..bytes],
+                    share.buffer,
+                    share.offset + start,
+                )
             },
         })?;
         let chosen = from.unwrap_or_else(|| add_up(&mut chunks, count));
@@ -281,7 +300,11 @@ fn staged(shares: &mut [Share<'_>], count: usize, from: Option<usize>) -> Result
         together(shares, |at, share| match from == Some(at) {
             true => Ok(()),
             // SAFETY: waited for by `together`; the chunk stays until then.
-            false => unsafe { share.stream.submit_upload(share.buffer, start, chosen) },
+            false => unsafe {
+                share
+                    .stream
+                    .submit_upload(share.buffer, share.offset + start, chosen)
+            },
         })?;
     }
     Ok(())
@@ -336,15 +359,17 @@ pub(super) fn check_shares(
     check_streams(devices, &streams)?;
     let bytes = count.checked_mul(size_of::<f32>());
     for (at, share) in shares.iter().enumerate() {
-        if !Arc::ptr_eq(share.buffer.device(), &devices[at]) {
+        let Share { buffer, offset, .. } = *share;
+        if !Arc::ptr_eq(buffer.device(), &devices[at]) {
             return Err(Error::invalid(format!(
                 "member {at}'s buffer is another device's than its stream"
             )));
         }
-        if bytes.is_none_or(|bytes| bytes > share.buffer.bytes()) {
+        let end = bytes.and_then(|bytes| offset.checked_add(bytes));
+        if end.is_none_or(|end| end > buffer.bytes()) || offset % size_of::<f32>() != 0 {
             return Err(Error::invalid(format!(
-                "member {at}'s buffer has {} bytes: {count} numbers are more",
-                share.buffer.bytes()
+                "member {at}'s buffer has {} bytes: there are no {count} numbers at {offset}",
+                buffer.bytes()
             )));
         }
     }
@@ -377,14 +402,14 @@ mod tests {
     fn parts_are_everything_once_and_begin_where_four_numbers_do() {
         for members in 1..=MOST_ADDRESSES {
             for count in [0, 1, 3, 4, 5, 63, 64, 65, 1000, 1003] {
-                let parts = parts(count, members);
+                let parts = parts(count, members, true);
                 assert_eq!(parts.len(), members);
                 let mut end = 0;
-                for &(first, next) in &parts {
-                    assert_eq!(first, end);
-                    assert!(first % EACH == 0 || first == count, "{parts:?}");
-                    assert!(next >= first);
-                    end = next;
+                for part in &parts {
+                    assert_eq!(part.first, end);
+                    let begins_well = part.first.is_multiple_of(EACH) || part.first == count;
+                    assert!(begins_well && part.first <= part.end, "{parts:?}");
+                    end = part.end;
                 }
                 assert_eq!(end, count);
             }

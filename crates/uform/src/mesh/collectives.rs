@@ -90,7 +90,7 @@ impl Collectives {
     /// [`DeviceFault`](crate::Status::DeviceFault).
     pub fn all_reduce_sum(
         &self,
-        shares: &mut [Share<'_>],
+        shares: &[Share<'_>],
         count: usize,
         patience: &Patience<'_>,
     ) -> Result<()> {
@@ -107,7 +107,7 @@ impl Collectives {
     /// As those of [`all_reduce_sum`](Collectives::all_reduce_sum).
     pub fn broadcast(
         &self,
-        shares: &mut [Share<'_>],
+        shares: &[Share<'_>],
         count: usize,
         from: u32,
         patience: &Patience<'_>,

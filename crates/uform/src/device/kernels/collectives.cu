@@ -11,18 +11,20 @@ struct Members {
     const float *at[MOST];
 };
 
-// Four numbers a thread, and the rest of them for the last.
+// Four numbers a thread, and the rest of them for the last. They are read and written at once where `wide`
+// says that all that a launch is given begins at a multiple of so many.
 #define EACH 4
 
 // The sums of what all members have from one place to another, each from the first member to the last.
 // `out` is one of them: nobody else reads that part of it, and every thread reads before it writes.
 extern "C" __global__ void __launch_bounds__(256)
-reduce(Members members, unsigned long long first, unsigned long long end, float *out) {
+reduce(Members members, unsigned long long first, unsigned long long end, float *out,
+       unsigned wide) {
     unsigned long long step = (unsigned long long)gridDim.x * blockDim.x * EACH;
     unsigned long long at = first + ((unsigned long long)blockIdx.x * blockDim.x + threadIdx.x) * EACH;
     for (; at < end; at += step) {
         unsigned count = end - at < EACH ? (unsigned)(end - at) : EACH;
-        if (count == EACH) {
+        if (wide && count == EACH) {
             float4 sum = *(const float4 *)(members.at[0] + at);
 #pragma unroll
             for (int member = 1; member < MOST; member++) {
@@ -50,14 +52,16 @@ reduce(Members members, unsigned long long first, unsigned long long end, float 
 
 // The numbers from one place to another, as another member has them.
 extern "C" __global__ void __launch_bounds__(256)
-take(const float *from, unsigned long long first, unsigned long long end, float *to) {
+take(const float *from, unsigned long long first, unsigned long long end, float *to,
+     unsigned wide) {
     unsigned long long step = (unsigned long long)gridDim.x * blockDim.x * EACH;
     unsigned long long at = first + ((unsigned long long)blockIdx.x * blockDim.x + threadIdx.x) * EACH;
     for (; at < end; at += step) {
-        if (end - at >= EACH) {
+        unsigned count = end - at < EACH ? (unsigned)(end - at) : EACH;
+        if (wide && count == EACH) {
             *(float4 *)(to + at) = *(const float4 *)(from + at);
             continue;
         }
-        for (unsigned long long more = at; more < end; more++) to[more] = from[more];
+        for (unsigned more = 0; more < count; more++) to[at + more] = from[at + more];
     }
 }
