@@ -417,8 +417,9 @@ const MEETING: &str = "UFORM_TEST_MEETING";
 /// One process of several.
 #[derive(Default)]
 struct Process<'a> {
-    /// How many devices it has.
+    /// How many devices it has, NVIDIA's or AMD's.
     devices: usize,
+    amds: usize,
     /// What goes wrong with the driver, and with NCCL.
     fault: &'a str,
     nccl_fault: &'a str,
@@ -436,8 +437,10 @@ fn at_once(name: &str, processes: &[Process<'_>], body: impl Fn(usize, &Path)) {
         return body(index.parse().unwrap(), &meeting);
     }
     let folder = drivers();
-    let library = folder.path().join("libnccl.so.2");
-    fs::copy(folder.path().join("libcuda.so.1"), library).unwrap();
+    for library in ["libnccl.so.2", "librccl.so.1"] {
+        let library = folder.path().join(library);
+        fs::copy(folder.path().join("libcuda.so.1"), library).unwrap();
+    }
     let meeting = tempfile::tempdir().unwrap();
     let counts = |index| meeting.path().join(format!("counts-{index}"));
     let spawn = |(index, process): (usize, &Process<'_>)| -> Child {
@@ -447,6 +450,10 @@ fn at_once(name: &str, processes: &[Process<'_>], body: impl Fn(usize, &Path)) {
             .env(MEETING, meeting.path())
             .env("LD_LIBRARY_PATH", folder.path())
             .env("FAKE_CUDA_DEVICES", h200s(process.devices))
+            .env(
+                "FAKE_HIP_DEVICES",
+                ["MI300X:gfx942:304:1024"].repeat(process.amds).join(","),
+            )
             .env("FAKE_CUDA_FAULT", process.fault)
             .env("FAKE_NCCL_FAULT", process.nccl_fault)
             .env("FAKE_GPU_COUNTS", counts(index))
@@ -483,7 +490,8 @@ fn at_once(name: &str, processes: &[Process<'_>], body: impl Fn(usize, &Path)) {
 fn met(index: usize, meeting: &Path) -> nccl::UniqueId {
     let place = meeting.join("id");
     if index == 0 {
-        let id = nccl::unique_id(Runtime::Cuda).unwrap();
+        let runtime = open().unwrap()[0].properties().runtime;
+        let id = nccl::unique_id(runtime).unwrap();
         let unfinished = meeting.join("id.tmp");
         fs::write(&unfinished, id.bytes()).unwrap();
         fs::rename(unfinished, place).unwrap();
@@ -552,6 +560,35 @@ fn eight_devices_of_two_processes_add_up() {
             }
             let error = collectives.broadcast(&team.shares(), count, 8, &patient());
             assert_eq!(error.unwrap_err().status(), Status::InvalidArgument);
+        }
+    });
+}
+
+/// AMD's library has the same functions.
+#[test]
+fn amds_devices_of_two_processes_add_up() {
+    let process = || Process {
+        amds: 2,
+        ..Process::default()
+    };
+    const NAME: &str = "amds_devices_of_two_processes_add_up";
+    at_once(NAME, &[process(), process()], |index, meeting| {
+        let devices = open().unwrap();
+        let why = obstacle(&devices, 2).unwrap();
+        assert!(
+            why.contains("AMD's runtime has no multicast memory"),
+            "{why}"
+        );
+        let id = met(index, meeting);
+        let first = 2 * index;
+        let collectives = Collectives::across(&devices, &id, first as u32, 4, &patient()).unwrap();
+        let mut team = Team::new(&devices, first, 1003).unwrap();
+        team.fill().unwrap();
+        team.sum(&collectives, &patient()).unwrap();
+        // The stand-in adds up in the order of the ranks.
+        let expected = bits(&sums(4, 1003));
+        for found in team.read() {
+            assert_eq!(bits(&found), expected);
         }
     });
 }
