@@ -155,8 +155,10 @@ impl Team {
 }
 
 /// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(120);
+
 fn long() -> Instant {
-    Instant::now() + Duration::from_secs(120)
+    Instant::now() + LONG
 }
 
 const GO_ON: fn() -> bool = || false;
@@ -497,11 +499,23 @@ fn met(index: usize, meeting: &Path) -> nccl::UniqueId {
         fs::rename(unfinished, place).unwrap();
         return id;
     }
+    let start = Instant::now();
     while !place.exists() {
-        assert!(Instant::now() < long());
+        assert!(start.elapsed() < LONG);
         thread::sleep(Duration::from_millis(1));
     }
     nccl::UniqueId::from_bytes(&fs::read(place).unwrap()).unwrap()
+}
+
+/// Waits until both processes have come here, whatever becomes of their group.
+fn all_came(index: usize, meeting: &Path) {
+    let place = |index| meeting.join(format!("came-{index}"));
+    fs::write(place(index), "").unwrap();
+    let start = Instant::now();
+    while !place(1 - index).exists() {
+        assert!(start.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
@@ -613,6 +627,7 @@ fn a_peer_that_is_killed_is_an_error_for_the_others() {
             let mut team = Team::new(&devices, 2 * index, 100).unwrap();
             team.fill().unwrap();
             team.sum(&collectives, &patient()).unwrap();
+            all_came(index, meeting);
             let start = Instant::now();
             let error = team.sum(&collectives, &patient()).unwrap_err();
             assert_eq!(error.status(), Status::Io, "{error}");
@@ -652,6 +667,7 @@ fn an_error_of_the_library_ends_the_group() {
             let mut team = Team::new(&devices, 2 * index, 100).unwrap();
             team.fill().unwrap();
             team.sum(&collectives, &patient()).unwrap();
+            all_came(index, meeting);
             let error = team.sum(&collectives, &patient()).unwrap_err();
             assert_eq!(error.status(), Status::Io, "{error}");
             let words = [

@@ -81,9 +81,13 @@ impl Device {
     }
 
     /// The same for what waits, which is done on a device that faulted, too: after it the device reaches
-    /// no memory of the host's any more.
-    pub(super) fn waiting(&self, work: impl FnOnce(&dyn Driver) -> Answer<()>) -> Result<()> {
+    /// no memory of the host's any more. A wait that failed may have ended early, so it is done
+    /// again, and its first failure is told.
+    pub(super) fn waiting(&self, work: impl Fn(&dyn Driver) -> Answer<()>) -> Result<()> {
         let outcome = self.inside(|driver, _| work(driver));
+        if outcome.is_err() {
+            let _ = self.inside(|driver, _| work(driver));
+        }
         match self.fault.get() {
             Some(fault) => Err(fault.clone().into()),
             None => outcome.map_err(|failure| self.told(failure)),
