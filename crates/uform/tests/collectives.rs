@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use common::fake::{Case, MARK, alone, check_counts, drivers};
+use common::numbers;
 use uform::device::{
     Argument, Buffer, Code, Device, MOST_ADDRESSES, Patience, Runtime, Shape, Share, Stream,
     devices, nccl, try_multicast,
@@ -28,16 +29,9 @@ fn h200s(count: usize) -> String {
     [H200].repeat(count).join(",")
 }
 
-/// Numbers between −1 and 1 that look like chance, another row of them for each member.
+/// A member's own numbers.
 fn values(member: usize, count: usize) -> Vec<f32> {
-    let mut state = (member as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    std::iter::repeat_with(next).take(count).collect()
+    numbers::values(member as u64 + 1, count)
 }
 
 /// The sums of so many members in their order, each step rounded.
@@ -203,13 +197,14 @@ fn works_within(counts: &[usize], way: &str) {
 
 #[test]
 fn devices_of_one_process_add_up_in_their_order() {
-    let (two, eight) = (h200s(2), h200s(8));
+    let [two, eight, most] = [2, 8, MOST_ADDRESSES].map(h200s);
     let case = |cuda, hip, fault| Case { cuda, hip, fault };
     let amds = "MI300X:gfx942:304:1024,MI300X:gfx942:304:1024";
     let cases = [
         case(H200, "", ""),
         case(&two, "", ""),
         case(&eight, "", ""),
+        case(&most, "", ""),
         // Without reaching each other: by the host.
         case(&two, "", "missing:cuCtxEnablePeerAccess"),
         case(&eight, "", "missing:cuDeviceCanAccessPeer"),
@@ -218,9 +213,9 @@ fn devices_of_one_process_add_up_in_their_order() {
     ];
     const NAME: &str = "devices_of_one_process_add_up_in_their_order";
     alone(NAME, &cases, |case| match case {
-        0..3 => works_within(&[0, 1, 3, 4, 37, 1003, 4100], "kernels"),
+        0..4 => works_within(&[0, 1, 3, 4, 37, 1003, 4100], "kernels"),
         // One chunk and a bit.
-        3 => works_within(&[0, (1 << 20) + 5], "host"),
+        4 => works_within(&[0, (1 << 20) + 5], "host"),
         _ => works_within(&[0, 1, 1003], "host"),
     });
 }
@@ -228,13 +223,24 @@ fn devices_of_one_process_add_up_in_their_order() {
 /// What does not fit is refused before anything is submitted.
 #[test]
 fn shares_that_do_not_fit_are_refused() {
-    let two = h200s(2);
-    let cases = [Case {
-        cuda: &two,
+    let counts = [2, MOST_ADDRESSES + 1].map(h200s);
+    let cases = counts.each_ref().map(|cuda| Case {
+        cuda,
         ..Case::default()
-    }];
-    alone("shares_that_do_not_fit_are_refused", &cases, |_| {
+    });
+    alone("shares_that_do_not_fit_are_refused", &cases, |case| {
         let devices = open().unwrap();
+        if case == 1 {
+            let error = Collectives::within(&devices).err().unwrap();
+            assert_eq!(error.status(), Status::Unsupported);
+            assert!(
+                error
+                    .message()
+                    .contains("17 devices in one process: at most 16"),
+                "{error}"
+            );
+            return;
+        }
         let collectives = Collectives::within(&devices).unwrap();
         let team = Team::new(&devices, 0, 4).unwrap();
         let refused = |outcome: Result<()>, words: &str| {

@@ -5,8 +5,9 @@
 //! in every run. Across processes NCCL does it, or RCCL ([`Communicators`]), in an order of its own, the
 //! same in every run on the same machines.
 //!
-//! Every call waits until it is done. One that fails leaves unknown numbers in the buffers; across
-//! processes it also ends the group, and every later call tells why.
+//! Every call waits until it is done; in one process that is for nobody but its own devices. One that
+//! fails leaves unknown numbers in the buffers; across processes it also ends the group, and every
+//! later call tells why.
 
 use std::sync::Arc;
 
