@@ -7,8 +7,12 @@
 )]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
 
-use crate::machine::{Answer, INVALID_CONTEXT, INVALID_VALUE, Machine, Started, current, enter};
+use crate::machine::{
+    Answer, Device, GRANULARITY, HostFunction, INVALID_CONTEXT, INVALID_VALUE, Machine, Started,
+    current, enter,
+};
 use crate::ptx::Grid;
 
 static MACHINE: Started = Started::by("FAKE_CUDA_DEVICES");
@@ -93,11 +97,58 @@ extern "C" fn cuInit(flags: c_uint) -> u32 {
     MACHINE.start(at_exit).err().unwrap_or(0)
 }
 
+/// `CUmemLocation`: a device is of type 1.
+#[repr(C)]
+struct Location {
+    kind: c_int,
+    device: c_int,
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+struct MemoryProperties {
+    kind: c_int,
+    handle_types: c_int,
+    location: Location,
+    win32: *const c_void,
+    flags: [u8; 8],
+}
+
+/// `CUmulticastObjectProp`.
+#[repr(C)]
+struct MulticastProperties {
+    devices: c_uint,
+    bytes: usize,
+    handle_types: u64,
+    flags: u64,
+}
+
+/// The device of memory that is wanted: pinned (1), and a device's (1).
+///
+/// # Safety
+/// Null, or such properties.
+unsafe fn wanted(properties: *const MemoryProperties) -> Answer<c_int> {
+    // SAFETY: asked of the caller.
+    match unsafe { properties.as_ref() } {
+        Some(MemoryProperties {
+            kind: 1,
+            location: Location { kind: 1, device },
+            ..
+        }) => Ok(*device),
+        _ => Err(INVALID_VALUE),
+    }
+}
+
 /// A context's handle is this and the device's index.
 const CONTEXT: usize = 0xc000;
 
 fn context_of(index: Option<usize>) -> usize {
     index.map_or(0, |index| CONTEXT + index)
+}
+
+fn device_of(machine: &Machine, context: usize) -> Answer<&Arc<Device>> {
+    let index = context.checked_sub(CONTEXT).ok_or(INVALID_CONTEXT)?;
+    machine.devices.get(index).ok_or(INVALID_CONTEXT)
 }
 
 fn attribute(machine: &Machine, attribute: c_uint, device: c_int) -> Answer<c_int> {
@@ -107,6 +158,7 @@ fn attribute(machine: &Machine, attribute: c_uint, device: c_int) -> Answer<c_in
         16 => described.units as c_int,
         75 => capability / 10,
         76 => capability % 10,
+        132 => described.has_multicast().into(),
         _ => return Err(INVALID_VALUE),
     })
 }
@@ -146,12 +198,69 @@ functions! {
     };
     cuCtxGetCurrent(context: *mut usize) _machine => put(context, context_of(current()));
     cuCtxSetCurrent(context: usize) machine => {
-        let index = context.checked_sub(CONTEXT);
-        if context != 0 && index.is_none_or(|index| index >= machine.devices.len()) {
-            return Err(INVALID_CONTEXT);
+        if context != 0 {
+            device_of(machine, context)?;
         }
-        enter(index);
+        enter(context.checked_sub(CONTEXT));
         Ok(())
+    };
+
+    cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) machine => {
+        machine.device(device)?;
+        machine.device(peer)?;
+        put(can, (device != peer).into())
+    };
+    cuCtxEnablePeerAccess(context: usize, flags: c_uint) machine => match flags {
+        0 => machine.current()?.reach(device_of(machine, context)?),
+        _ => Err(INVALID_VALUE),
+    };
+    cuCtxDisablePeerAccess(context: usize) machine => {
+        machine.current()?.unreach(device_of(machine, context)?)
+    };
+
+    cuMemCreate(
+        memory: *mut usize,
+        bytes: usize,
+        properties: *const MemoryProperties,
+        flags: u64
+    ) machine => match flags {
+        0 => put(memory, machine.create_memory(wanted(properties)?, bytes)?),
+        _ => Err(INVALID_VALUE),
+    };
+    cuMemGetAllocationGranularity(
+        bytes: *mut usize,
+        properties: *const MemoryProperties,
+        _which: c_uint
+    ) machine => {
+        machine.device(wanted(properties)?)?;
+        put(bytes, GRANULARITY)
+    };
+    cuMemRelease(handle: usize) machine => machine.release(handle);
+    cuMulticastCreate(object: *mut usize, properties: *const MulticastProperties) machine => {
+        let wanted = properties.as_ref().ok_or(INVALID_VALUE)?;
+        put(object, machine.create_multicast(wanted.devices, wanted.bytes)?)
+    };
+    cuMulticastGetGranularity(
+        bytes: *mut usize,
+        _properties: *const MulticastProperties,
+        _which: c_uint
+    ) _machine => put(bytes, GRANULARITY);
+    cuMulticastAddDevice(object: usize, device: c_int) machine => {
+        machine.add_member(object, device)
+    };
+    cuMulticastBindMem(
+        object: usize,
+        at: usize,
+        memory: usize,
+        memory_at: usize,
+        bytes: usize,
+        flags: u64
+    ) machine => match (memory_at, flags) {
+        (0, 0) => machine.bind(object, at, memory, bytes),
+        _ => Err(INVALID_VALUE),
+    };
+    cuMulticastUnbind(object: usize, device: c_int, at: usize, bytes: usize) machine => {
+        machine.unbind(object, device, at, bytes)
     };
 
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize) machine => {
@@ -186,6 +295,11 @@ functions! {
     };
     cuStreamSynchronize(stream: usize) machine => machine.stream(stream)?.wait();
     cuStreamQuery(stream: usize) machine => machine.stream(stream)?.is_done();
+    cuLaunchHostFunc(
+        stream: usize,
+        function: Option<HostFunction>,
+        told: *mut c_void
+    ) machine => machine.call(stream, function, told);
 
     cuModuleLoadDataEx(
         module: *mut usize,
@@ -276,8 +390,21 @@ pub(crate) fn words(code: u32) -> Option<(&'static CStr, &'static CStr)> {
             c"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
             c"too many resources requested for launch",
         ),
+        704 => (
+            c"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
+            c"peer access is already enabled",
+        ),
+        705 => (
+            c"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED",
+            c"peer access has not been enabled",
+        ),
         716 => (c"CUDA_ERROR_MISALIGNED_ADDRESS", c"misaligned address"),
         719 => (c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
+        801 => (c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported"),
+        802 => (
+            c"CUDA_ERROR_SYSTEM_NOT_READY",
+            c"system not yet initialized",
+        ),
         _ => return None,
     })
 }

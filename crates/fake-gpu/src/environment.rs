@@ -28,6 +28,8 @@ pub struct Faults {
     pub code: Option<(u64, u32)>,
     /// The function that is not there.
     pub missing: Option<String>,
+    /// Whether no memory can be bound to a multicast object.
+    pub multicast_bind: bool,
 }
 
 /// The devices of a variable's value.
@@ -63,6 +65,10 @@ pub fn faults(value: &str) -> Result<Faults, String> {
         let wrong = || format!("{text:?} is no fault that can be had");
         if let Some(symbol) = text.strip_prefix("missing:") {
             faults.missing = Some(symbol.into());
+            continue;
+        }
+        if text == "multicast-bind" {
+            faults.multicast_bind = true;
             continue;
         }
         let (what, when) = text.split_once('@').ok_or_else(wrong)?;
@@ -106,13 +112,15 @@ mod tests {
 
     #[test]
     fn faults_are_read_and_anything_else_is_refused() {
-        let found = faults("oom@3,fault@5,slow@2:50ms,code917@1,missing:cuInit").unwrap();
+        let found =
+            faults("oom@3,fault@5,slow@2:50ms,code917@1,missing:cuInit,multicast-bind").unwrap();
         let expected = Faults {
             out_of_memory: Some(3),
             illegal_address: Some(5),
             slow: Some((2, Duration::from_millis(50))),
             code: Some((1, 917)),
             missing: Some("cuInit".into()),
+            multicast_bind: true,
         };
         assert_eq!(found, expected);
         assert_eq!(faults("").unwrap(), Faults::default());
@@ -124,6 +132,7 @@ mod tests {
             "fire@1",
             "codeX@1",
             "oom@1:5ms",
+            "multicast-bind@1",
         ] {
             assert!(faults(wrong).unwrap_err().contains(wrong), "{wrong}");
         }

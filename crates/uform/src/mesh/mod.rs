@@ -3,12 +3,14 @@
 //! (story to be written)
 
 mod checks;
+pub mod collectives;
 mod folder;
 mod member;
 mod process;
 mod protocol;
 mod record;
 pub mod rendezvous;
+pub mod tier;
 mod view;
 
 pub use member::{Member, MemberDevice, Nonce};
