@@ -182,6 +182,7 @@ pub(super) mod tests {
                 ..Process::default()
             },
             payload: Vec::new(),
+            no_collectives: None,
         }
     }
 

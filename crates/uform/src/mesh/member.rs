@@ -89,6 +89,8 @@ pub struct Member {
     /// the record.
     #[serde(with = "hexadecimal")]
     pub payload: Vec<u8>,
+    /// Why this process cannot add up with others; `None`: it can.
+    pub no_collectives: Option<String>,
 }
 
 impl fmt::Display for Member {

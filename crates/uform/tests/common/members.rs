@@ -92,6 +92,7 @@ impl Role {
             gpus_per_multimem_domain: self.multimem,
             process,
             payload: vec![self.index as u8, 0xab],
+            no_collectives: None,
         }
     }
 }
