@@ -309,7 +309,9 @@ fn shares<'a>(
 ) -> Result<(Vec<Share<'a>>, usize)> {
     let parts: Vec<_> = embeddings.shares().collect();
     let part_of = |device: &DrivenDevice| {
-        let mut own = parts.iter().filter(|part| part.device == device.place.ordinal);
+        let mut own = parts
+            .iter()
+            .filter(|part| part.device == device.place.ordinal);
         own.next().filter(|_| own.next().is_none())
     };
     let own: Vec<_> = driven.iter().filter_map(part_of).collect();
@@ -392,7 +394,9 @@ fn across(
             return Ok(Err(format!("{member} cannot add up with its peers: {why}")));
         }
     }
-    let id = members.first().map(|member| UniqueId::from_bytes(&member.payload));
+    let id = members
+        .first()
+        .map(|member| UniqueId::from_bytes(&member.payload));
     let id = id.unwrap_or_else(|| UniqueId::from_bytes(&[]))?;
     let own = devices.len() as u32;
     let first = place.index * own;

@@ -195,24 +195,63 @@ mod tests {
     fn whatever_is_out_of_place_is_named() {
         type Change = fn(&mut MeshOptions);
         let table: [(Change, &str); 18] = [
-            (|options| options.host_domain_count = None, "`hostDomainIndex` is 1 and"),
-            (|options| options.host_domain_index = None, "`hostDomainIndex` is absent"),
-            (|options| options.host_domain_index = Some(2), "`hostDomainIndex` is 2 and"),
-            (|options| options.host_domain_count = Some(0), "`hostDomainCount` is 0"),
+            (
+                |options| options.host_domain_count = None,
+                "`hostDomainIndex` is 1 and",
+            ),
+            (
+                |options| options.host_domain_index = None,
+                "`hostDomainIndex` is absent",
+            ),
+            (
+                |options| options.host_domain_index = Some(2),
+                "`hostDomainIndex` is 2 and",
+            ),
+            (
+                |options| options.host_domain_count = Some(0),
+                "`hostDomainCount` is 0",
+            ),
             (|options| options.directory = None, "`directory` is absent"),
-            (|options| options.directory = Some("".into()), "`directory` is \"\""),
-            (|options| options.directory = Some("a\0b".into()), "`directory` is \"a\\0b\""),
+            (
+                |options| options.directory = Some("".into()),
+                "`directory` is \"\"",
+            ),
+            (
+                |options| options.directory = Some("a\0b".into()),
+                "`directory` is \"a\\0b\"",
+            ),
             (|options| options.job = None, "`job` is absent"),
             (|options| options.job = Some("".into()), "`job` is \"\""),
             (|options| options.job = Some(".".into()), "`job` is \".\""),
             (|options| options.job = Some("..".into()), "`job` is \"..\""),
-            (|options| options.job = Some("a/b".into()), "`job` is \"a/b\""),
-            (|options| options.job = Some("a\0".into()), "`job` is \"a\\0\""),
-            (|options| options.job = Some("a".repeat(256)), "`job` is \"aaa"),
-            (|options| options.timeout_seconds = Some(0.0), "`timeoutSeconds` is 0"),
-            (|options| options.timeout_seconds = Some(f64::NAN), "`timeoutSeconds` is NaN"),
-            (|options| options.timeout_seconds = Some(1e10), "`timeoutSeconds` is 1"),
-            (|options| options.timeout_seconds = Some(-1.5), "`timeoutSeconds` is -1.5"),
+            (
+                |options| options.job = Some("a/b".into()),
+                "`job` is \"a/b\"",
+            ),
+            (
+                |options| options.job = Some("a\0".into()),
+                "`job` is \"a\\0\"",
+            ),
+            (
+                |options| options.job = Some("a".repeat(256)),
+                "`job` is \"aaa",
+            ),
+            (
+                |options| options.timeout_seconds = Some(0.0),
+                "`timeoutSeconds` is 0",
+            ),
+            (
+                |options| options.timeout_seconds = Some(f64::NAN),
+                "`timeoutSeconds` is NaN",
+            ),
+            (
+                |options| options.timeout_seconds = Some(1e10),
+                "`timeoutSeconds` is 1",
+            ),
+            (
+                |options| options.timeout_seconds = Some(-1.5),
+                "`timeoutSeconds` is -1.5",
+            ),
         ];
         for (change, words) in table {
             let mut options = with_peers();
@@ -225,7 +264,16 @@ mod tests {
 
     #[test]
     fn a_multicast_domain_is_whole_hosts_or_divides_one() {
-        for (domain, fits) in [(1, true), (2, true), (4, true), (8, true), (0, false), (3, false), (6, false), (16, false)] {
+        for (domain, fits) in [
+            (1, true),
+            (2, true),
+            (4, true),
+            (8, true),
+            (0, false),
+            (3, false),
+            (6, false),
+            (16, false),
+        ] {
             let options = MeshOptions {
                 gpus_per_multimem_domain: Some(domain),
                 ..with_peers()

@@ -64,14 +64,12 @@ fn load_lowest(device: &Arc<Device>) -> Result<Arc<Module>> {
     match device.properties().architecture {
         // The machine code of 8.0 does not run on 9.0; its PTX does.
         Architecture::Capability(major, _) if major > 8 => device.load(Code::Image(ENCODER.ptx)),
-        Architecture::Capability(..) => {
-            match device.load(Code::Image(ENCODER.sm_80)) {
-                Err(error) if error.status() == Status::Unsupported => {
-                    device.load(Code::Image(ENCODER.ptx))
-                }
-                loaded => loaded,
+        Architecture::Capability(..) => match device.load(Code::Image(ENCODER.sm_80)) {
+            Err(error) if error.status() == Status::Unsupported => {
+                device.load(Code::Image(ENCODER.ptx))
             }
-        }
+            loaded => loaded,
+        },
         Architecture::Gfx(_) => load(device),
     }
 }
