@@ -1,9 +1,10 @@
 import type { CompiledModelDescription, WasmModule } from "./backend/backend.js";
+import type { Residency } from "./executor.js";
 import type { CpuClass } from "./hardware.js";
 import type { Pooling, Precision } from "./model.js";
 
 /** What a model is, and how it computes: {@link Model.describe}. */
-export interface ModelDescription {
+export interface ModelDescription<R extends Residency = "ram"> {
   /** The kind of encoder, as `model_type` in `config.json` names it. */
   readonly architecture: "bert";
   /** Weights in the files that take part: without a pooler, for one. */
@@ -22,13 +23,20 @@ export interface ModelDescription {
   readonly defaultPrompt: string | null;
   /** The numbers it computes in. */
   readonly precision: Exclude<Precision, "auto">;
-  /** The class that picks the kernels. */
-  readonly cpuClass: CpuClass;
+  /** The class that picks the kernels of a model in host memory; `null`: it is on GPUs. */
+  readonly cpuClass: { ram: CpuClass; vram: null }[R];
+  /**
+   * The class that picks the kernels of a model on GPUs; `null`: it is in host memory, or the devices'
+   * own classes differ.
+   */
+  readonly gpuClass: { ram: null; vram: string | null }[R];
+  /** The devices that have its weights, by their positions in {@link gpuDevices}. */
+  readonly devices: readonly number[];
   /** The WebAssembly module that computes; `null`: the native addon does. */
   readonly module: WasmModule | null;
-  /** Where the weights are: host memory. */
-  readonly residency: "ram";
-  /** Bytes of weights in memory, as they are packed for the class. */
+  /** Where the weights are. */
+  readonly residency: R;
+  /** Bytes of weights in memory, as they are packed for the class, on all devices together. */
   readonly bytes: number;
   /**
    * Which model this is: 32 hexadecimal digits, to keep beside stored vectors.
@@ -44,10 +52,10 @@ export interface ModelDescription {
 }
 
 /** @internal */
-export function describe(
+export function describe<R extends Residency>(
   found: CompiledModelDescription,
   module: WasmModule | null,
-): ModelDescription {
+): ModelDescription<R> {
   // The words are the engine's, and these types say which they are.
   return {
     architecture: found.architecture as ModelDescription["architecture"],
@@ -59,9 +67,11 @@ export function describe(
     prompts: Object.fromEntries(found.prompts.map(([name, text]) => [name, text])),
     defaultPrompt: found.defaultPrompt ?? null,
     precision: found.precision as ModelDescription["precision"],
-    cpuClass: found.cpuClass as CpuClass,
+    cpuClass: (found.cpuClass ?? null) as ModelDescription<R>["cpuClass"],
+    gpuClass: (found.gpuClass ?? null) as ModelDescription<R>["gpuClass"],
+    devices: found.devices ?? [],
     module,
-    residency: "ram",
+    residency: (found.residency ?? "ram") as R,
     bytes: found.bytes,
     fingerprint: found.fingerprint,
     refused: found.refused,

@@ -6,6 +6,7 @@ import { constant, detached, Handle } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
 import {
   address,
+  addresses,
   count,
   cpuClass,
   ids,
@@ -13,6 +14,7 @@ import {
   type Option,
   readArgument,
   readOptions,
+  text,
 } from "./options.js";
 
 /** How an executor's threads wait for work. */
@@ -51,6 +53,46 @@ export interface ExecutorForRamConfig {
 
 const forRamShape = { memoryDomains: ids, threads: count, cpuClass, deferredLimit: count };
 
+/** Which GPUs an executor drives, and where its host threads run. */
+export interface ExecutorForVramConfig {
+  /**
+   * The devices, by their positions in {@link gpuDevices}. Absent or `[]`: one free device, which is one
+   * that this process does not drive yet, then the one with most free memory where the vendor's
+   * management library tells, then the first.
+   */
+  devices?: readonly number[] | undefined;
+  /**
+   * The class of kernels on all of them, such as `"nvidia-ampere"`, which every NVIDIA device runs.
+   * Absent: each device's own.
+   */
+  gpuClass?: string | undefined;
+  /** The memory domains of its host threads, as {@link ExecutorForRamConfig.memoryDomains}. */
+  memoryDomains?: readonly number[] | undefined;
+  /** The class of its host threads' kernels. Absent: the CPU's own. */
+  cpuClass?: CpuClass | undefined;
+  /**
+   * The vendor's streams to borrow (`CUstream`, `hipStream_t`) by their addresses, one a device in the
+   * order of {@link devices}, made in the device's primary context. They must outlive the executor, which
+   * never ends them. `0n`: one of its own. Absent or `[]`: all of its own. An address that is no
+   * stream's is taken at its word: it may end the process.
+   */
+  streams?: readonly bigint[] | undefined;
+  /** The most bytes of scratch on each device. Absent or 0: as many as batches ask for. */
+  scratchLimit?: number | undefined;
+  /** The most deferred calls outstanding at a time. Absent or 0: 1024. */
+  deferredLimit?: number | undefined;
+}
+
+const forVramShape = {
+  devices: ids,
+  gpuClass: text,
+  memoryDomains: ids,
+  cpuClass,
+  streams: addresses,
+  scratchLimit: count,
+  deferredLimit: count,
+};
+
 /** How an executor on a borrowed pool takes calls. */
 export interface ExecutorOnPoolConfig {
   /**
@@ -66,10 +108,34 @@ export interface ExecutorOnPoolConfig {
 
 const onPoolShape = { memoryDomains: ids, cpuClass, deferredLimit: count };
 
+/** Where weights are, and so who computes: host memory, or the memory of GPUs. */
+export type Residency = "ram" | "vram";
+
+/** A GPU that an executor drives. */
+export interface DrivenDevice {
+  /** Its position in {@link gpuDevices}. */
+  readonly ordinal: number;
+  /** As its driver names it. */
+  readonly name: string;
+  /** The class whose kernels run on it. */
+  readonly gpuClass: string;
+  /** Whether its stream is somebody else's. */
+  readonly streamBorrowed: boolean;
+  /** Bytes of scratch memory kept on it. */
+  readonly scratchBytes: number;
+  /** The most of those; `null`: as many as batches ask for. */
+  readonly scratchLimit: number | null;
+}
+
 /** What an {@link Executor} is and does just now. Cores and domains go by the system's numbers. */
-export interface ExecutorDescription {
-  /** Threads of its own, those of a pool, or none but the caller's and one for deferred calls. */
-  readonly kind: "ram" | "pool" | "inline";
+export interface ExecutorDescription<R extends Residency = "ram"> {
+  /**
+   * Threads of its own, for host memory or beside GPUs; those of a pool; or none but the caller's and
+   * one for deferred calls.
+   */
+  readonly kind: { ram: "ram" | "pool" | "inline"; vram: "vram" }[R];
+  /** Of the models it computes. */
+  readonly residency: R;
   /** The WebAssembly module that computes; `null`: the native addon does. */
   readonly module: WasmModule | null;
   /** How many threads compute a call. */
@@ -88,8 +154,10 @@ export interface ExecutorDescription {
   readonly outstanding: number;
   /** The most of those. */
   readonly deferredLimit: number;
-  /** Bytes of scratch memory it keeps. */
+  /** Bytes of scratch memory it keeps in host memory. */
   readonly scratchBytes: number;
+  /** The GPUs it drives, in the order in which they were asked for. */
+  readonly devices: readonly DrivenDevice[];
   /** What is worth knowing about its options, a sentence each, such as why more threads do not help. */
   readonly remarks: readonly string[];
   /** What was asked of the system and refused, a sentence each: an affinity, a memory policy. */
@@ -100,25 +168,27 @@ export interface ExecutorDescription {
 const key = Symbol("executor");
 
 /**
- * Threads that run the calls of any number of models.
+ * Threads, or streams of GPUs, that run the calls of any number of models of one {@link Residency}.
  *
  * Calls start in the order of their submission and run one at a time; work that should
  * overlap takes one executor apiece. A deferred call (`encodeText`) waits in the queue; an
  * immediate one (`encodeTextSync`) that finds the executor busy throws {@link ContendedError}.
  */
-export class Executor extends Handle {
+export class Executor<R extends Residency = "ram"> extends Handle {
   /** The backend's handle, which every verb is handed. */
   declare readonly compiled: CompiledExecutor;
+  readonly #residency: R;
   #freed = false;
   #end: Promise<void> | undefined;
 
-  private constructor(caller: typeof key, compiled: CompiledExecutor) {
+  private constructor(caller: typeof key, compiled: CompiledExecutor, residency: R) {
     super();
     if (caller !== key) {
       throw new InvalidArgumentError(
-        "an Executor is made by Executor.forRam or Executor.onPool, not by `new`",
+        "an Executor is made by Executor.forRam, Executor.forVram or Executor.onPool, not by `new`",
       );
     }
+    this.#residency = residency;
     constant(this, "compiled", compiled);
   }
 
@@ -134,6 +204,29 @@ export class Executor extends Handle {
     return new Executor(
       key,
       translated(() => backend().executorForRam(options)),
+      "ram",
+    );
+  }
+
+  /**
+   * Drives GPUs for models that reside in their memory ({@link Model.loadVram}): a stream on each device,
+   * all of them given work by the one host thread that runs a call, and as many host threads as
+   * {@link forRam} spawns for what devices cannot do. They start parked.
+   *
+   * The devices are used in their primary contexts, as other libraries in the process use them.
+   *
+   * @param config - Which devices, and where its threads run; every part has a default.
+   * @throws {@link UnsupportedError}, with the driver's words, where there is no GPU to drive, for a
+   * device of no class, and where WebAssembly computes; {@link InvalidArgumentError} when a part is
+   * unknown or out of range, a device cannot run the class, or a stream is not that device's;
+   * {@link OutOfMemoryError}; {@link DeviceFaultError}.
+   */
+  static forVram(config: ExecutorForVramConfig = {}): Executor<"vram"> {
+    const options = readOptions("Executor.forVram", config, forVramShape);
+    return new Executor<"vram">(
+      key,
+      translated(() => backend().executorForVram(options)),
+      "vram",
     );
   }
 
@@ -162,6 +255,7 @@ export class Executor extends Handle {
     return new Executor(
       key,
       translated(() => backend().executorOnPool(checked, options)),
+      "ram",
     );
   }
 
@@ -170,10 +264,17 @@ export class Executor extends Handle {
    *
    * @throws {@link FreedError} after {@link free}.
    */
-  describe(): ExecutorDescription {
+  describe(): ExecutorDescription<R> {
     const compiled = Executor.usable(this, "executor.describe");
     const found = translated(() => backend().executorDescribe(compiled));
-    return { ...found, cpuClass: found.cpuClass as CpuClass, module: backend().module ?? null };
+    return {
+      ...found,
+      kind: found.kind as ExecutorDescription<R>["kind"],
+      residency: this.#residency,
+      cpuClass: found.cpuClass as CpuClass,
+      module: backend().module ?? null,
+      devices: found.devices ?? [],
+    };
   }
 
   /**
@@ -182,7 +283,7 @@ export class Executor extends Handle {
    * A drained call reports its failure through its own promise, which settles afterwards.
    *
    * @param mood - How to wait for the next call. Absent: parked.
-   * @throws {@link DeviceFaultError} when the executor itself has failed;
+   * @throws {@link DeviceFaultError} when a device of the executor's has failed;
    * {@link FreedError} after {@link free}.
    */
   drain(mood: Mood = Mood.Parked): void {
@@ -230,7 +331,7 @@ export class Executor extends Handle {
     }
   }
 
-  static #is(executor: unknown): executor is Executor {
+  static #is(executor: unknown): executor is Executor<Residency> {
     return typeof executor === "object" && executor !== null && #freed in executor;
   }
 
@@ -239,15 +340,24 @@ export class Executor extends Handle {
    *
    * @internal
    */
-  static usable(executor: Executor, where?: string): CompiledExecutor {
+  static usable(executor: Executor<Residency>, where?: string): CompiledExecutor {
     if (!Executor.#is(executor)) {
       if (where !== undefined) detached(where);
       throw new InvalidArgumentError(
-        "expected an Executor made by Executor.forRam or Executor.onPool; this is not one",
+        "expected an Executor made by Executor.forRam, Executor.forVram or Executor.onPool; this is not one",
       );
     }
     if (executor.#freed) throw new FreedError("the executor was freed; make a new one");
     return executor.compiled;
+  }
+
+  /**
+   * Where the models are that an executor computes; without one, in host memory.
+   *
+   * @internal
+   */
+  static residency(executor: Executor<Residency> | undefined): Residency {
+    return Executor.#is(executor) ? executor.#residency : "ram";
   }
 }
 
@@ -262,8 +372,10 @@ function drained(compiled: CompiledExecutor, mood: Mood): Promise<void> {
 const moods = oneOf([Mood.Parked, Mood.Spinning]);
 
 /** The option by which a verb is told where to run. @internal */
-export const executorOption: Option<Executor> = (value, refuse) =>
-  value instanceof Executor ? value : refuse("an Executor of this package");
+export const executorOption: Option<Executor<Residency>> = (value, refuse) =>
+  value instanceof Executor
+    ? (value as Executor<Residency>)
+    : refuse("an Executor of this package");
 
 let inline: CompiledExecutor | undefined;
 
@@ -273,7 +385,7 @@ let inline: CompiledExecutor | undefined;
  *
  * @internal
  */
-export function compiledExecutor(executor: Executor | undefined): CompiledExecutor {
+export function compiledExecutor(executor: Executor<Residency> | undefined): CompiledExecutor {
   if (executor) return Executor.usable(executor);
   return (inline ??= translated(() => backend().executorInline()));
 }

@@ -1,10 +1,11 @@
-import type { CompiledModel, EncodeOptions } from "./backend/backend.js";
+import type { CompiledDeviceEmbeddings, CompiledModel, EncodeOptions } from "./backend/backend.js";
 import { backend, loadBackend } from "./backend/chosen.js";
 import { deferred, type DeferredOptions, Outstanding } from "./deferred.js";
 import { describe, type ModelDescription } from "./description.js";
+import { DeviceEmbeddings } from "./device-embeddings.js";
 import { Embeddings } from "./embeddings.js";
 import { fromBackend, FreedError, InvalidArgumentError, translated } from "./errors.js";
-import { compiledExecutor, type Executor, executorOption } from "./executor.js";
+import { compiledExecutor, Executor, executorOption, type Residency } from "./executor.js";
 import { constant, detached, Handle } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
 import {
@@ -53,8 +54,35 @@ export interface LoadRamOptions {
   precision?: Precision | undefined;
 }
 
-/** How {@link Model.open} loads. Progress is in bytes. */
-export interface OpenOptions extends LoadRamOptions, DeferredOptions {
+/** How {@link Model.loadVram} loads. */
+export interface LoadVramOptions {
+  /** Whose devices get the weights, and whose threads read them. */
+  executor: Executor<"vram">;
+  /**
+   * Which of the executor's devices, by their positions in {@link gpuDevices}. Each gets all of the
+   * weights, and a share of every batch. Absent or `[]`: all of them.
+   */
+  devices?: readonly number[] | undefined;
+  /** The class of kernels. Absent: the executor's where it is pinned, else each device's own. */
+  gpuClass?: string | undefined;
+  /**
+   * The numbers to compute in. Absent: `"auto"`, which is `"bf16"` where the devices' matrix units
+   * multiply it and the model's sizes suit them, else `"f32"`.
+   */
+  precision?: Exclude<Precision, "i8"> | undefined;
+}
+
+/**
+ * How {@link Model.open} loads: as {@link Model.loadVram} on an executor of GPUs, else as
+ * {@link Model.loadRam}. Progress is in bytes.
+ */
+export type OpenOptions<R extends Residency = "ram"> = {
+  ram: LoadRamOptions & OpenDeferredOptions;
+  vram: LoadVramOptions & OpenDeferredOptions;
+}[R];
+
+/** What {@link Model.open} takes besides. */
+export interface OpenDeferredOptions extends DeferredOptions {
   /**
    * Keeps what is taken from a URL in the browser's cache, and takes it from there the next time,
    * as long as the server tells the same size or cannot be reached. Absent: `false`.
@@ -63,9 +91,12 @@ export interface OpenOptions extends LoadRamOptions, DeferredOptions {
 }
 
 /** How {@link Model.encodeTextSync} encodes. Absent: what the model's own files say. */
-export interface EncodeTextSyncOptions {
-  /** Which threads compute. Absent: the caller for an immediate call, else one the library keeps. */
-  executor?: Executor | undefined;
+export interface EncodeTextSyncOptions<R extends Residency = "ram"> {
+  /**
+   * Who computes, of the model's residency. Absent: the caller for an immediate call, else one thread the
+   * library keeps; a model on GPUs needs one.
+   */
+  executor?: Executor<R> | undefined;
   /** How the vectors of a text's tokens become one. */
   pooling?: Pooling | undefined;
   /** Whether each vector is scaled to length 1. */
@@ -81,12 +112,22 @@ export interface EncodeTextSyncOptions {
 }
 
 /** How {@link Model.encodeText} encodes. Progress is in texts. */
-export interface EncodeTextOptions extends EncodeTextSyncOptions, DeferredOptions {}
+export interface EncodeTextOptions<R extends Residency = "ram">
+  extends EncodeTextSyncOptions<R>, DeferredOptions {}
+
+/** What a model's vectors come as: in host memory, or where GPUs computed them. */
+type Found<R extends Residency> = { ram: Embeddings; vram: DeviceEmbeddings }[R];
 
 const loadShape = {
   executor: executorOption,
   memoryDomains: ids,
   cpuClass,
+  precision: oneOf(precisions),
+};
+const loadVramShape = {
+  executor: executorOption,
+  devices: ids,
+  gpuClass: text,
   precision: oneOf(precisions),
 };
 const deferredShape = { signal: abortSignal, onProgress: progressListener };
@@ -104,7 +145,7 @@ const onlyDeferred = {
   signal: "an immediate call cannot be given up; encodeText takes it",
   onProgress: "an immediate call holds the thread that would be told; encodeText takes it",
 };
-const openShape = { ...loadShape, cache: flag, ...deferredShape };
+const openShape = { ...loadShape, ...loadVramShape, cache: flag, ...deferredShape };
 const encodeDeferredShape = { ...encodeShape, ...deferredShape };
 
 const pathOption: Option<string> = (value, refuse) =>
@@ -120,6 +161,24 @@ const onlyOpen = { cache: "a path has nothing to keep; Model.open takes it for a
 const placeOption: Option<string | ModelSource> = (value, refuse) =>
   typeof value === "string" ? pathOption(value, refuse) : sourceOption(value, refuse);
 
+/** What models of the other residency take. */
+const elsewhere = { ram: ["devices", "gpuClass"], vram: ["memoryDomains", "cpuClass"] } as const;
+const residencies = {
+  ram: { of: "in host memory", by: "no executor, or one of Executor.forRam or Executor.onPool" },
+  vram: { of: "on GPUs", by: "an executor of Executor.forVram" },
+} as const;
+
+/** Refuses options that a model of this residency does not have. */
+function refuseElsewhere(residency: Residency, given: Readonly<Record<string, unknown>>): void {
+  const option = elsewhere[residency].find((option) => given[option] !== undefined);
+  if (option === undefined) return;
+  const { of, by } = residencies[residency === "ram" ? "vram" : "ram"];
+  throw new InvalidArgumentError(
+    `Model.open: \`${option}\` is for a model ${of}, and by its executor this one is ${residencies[residency].of}: ` +
+      `leave it out, or pass ${by}`,
+  );
+}
+
 /** Only this module makes models. */
 const key = Symbol("model");
 
@@ -128,19 +187,21 @@ const key = Symbol("model");
  *
  * Its vectors do not depend on the texts beside a text, the number of threads, or the executor.
  */
-export class Model extends Handle {
+export class Model<R extends Residency = "ram"> extends Handle {
   /** The backend's handle. */
   declare readonly compiled: CompiledModel;
+  readonly #residency: R;
   readonly #outstanding = new Outstanding();
   #freed = false;
 
-  private constructor(caller: typeof key, compiled: CompiledModel) {
+  private constructor(caller: typeof key, compiled: CompiledModel, residency: R) {
     super();
     if (caller !== key) {
       throw new InvalidArgumentError(
-        "a Model is made by Model.loadRam or Model.open, not by `new`",
+        "a Model is made by Model.loadRam, Model.loadVram or Model.open, not by `new`",
       );
     }
+    this.#residency = residency;
     constant(this, "compiled", compiled);
   }
 
@@ -161,6 +222,32 @@ export class Model extends Handle {
     return new Model(
       key,
       translated(() => backend().modelLoadRam(checked, rest, runner)),
+      "ram",
+    );
+  }
+
+  /**
+   * Loads a model into the memory of an executor's GPUs while the caller waits. Any executor that drives
+   * one of the devices computes it.
+   *
+   * @param path - As for {@link loadRam}.
+   * @param options - Whose devices, which of them, and how.
+   * @throws As {@link loadRam}; {@link InvalidArgumentError} for an executor that drives no GPU, devices that
+   * are not its, or a class they cannot run; {@link UnsupportedError} for a precision or model the
+   * devices' kernels do not compute; {@link OutOfMemoryError} for their memory;
+   * {@link DeviceFaultError}.
+   */
+  static loadVram(path: string, options: LoadVramOptions): Model<"vram"> {
+    const where = "Model.loadVram";
+    const checked = readArgument(where, "path", path, pathOption);
+    const { executor, ...rest } = readOptions(where, options, loadVramShape, onlyOpen);
+    const devices = "an Executor made by Executor.forVram, whose devices get the weights,";
+    if (executor === undefined) refuse(where, "`executor`", devices, executor);
+    const runner = compiledExecutor(executor);
+    return new Model<"vram">(
+      key,
+      translated(() => backend().modelLoadVram(checked, rest, runner)),
+      "vram",
     );
   }
 
@@ -175,13 +262,20 @@ export class Model extends Handle {
    * @throws As {@link loadRam}, by rejecting; {@link DeferredLimitError} when too many calls are
    * outstanding on the executor; {@link IoError} for what cannot be fetched.
    */
-  static async open(source: string | ModelSource, options: OpenOptions = {}): Promise<Model> {
+  static open(source: string | ModelSource, options: OpenOptions<"vram">): Promise<Model<"vram">>;
+  static open(source: string | ModelSource, options?: OpenOptions): Promise<Model>;
+  static async open(
+    source: string | ModelSource,
+    options: OpenOptions<Residency> = {},
+  ): Promise<Model<Residency>> {
     const checked = readArgument("Model.open", "source", source, placeOption);
     const { executor, signal, onProgress, cache, ...rest } = readOptions(
       "Model.open",
       options,
       openShape,
     );
+    const residency = Executor.residency(executor);
+    refuseElsewhere(residency, rest);
     const discard = (unwanted: CompiledModel) => backend().modelFree(unwanted);
     if (typeof checked === "string") {
       if (cache === true) refuse("Model.open", "`cache`", "`false` for a path", cache);
@@ -190,11 +284,14 @@ export class Model extends Handle {
         backend(),
         { signal, onProgress },
         {
-          submit: (call, settle) => backend().modelOpenRam(checked, rest, runner, call, settle),
+          submit: (call, settle) =>
+            residency === "vram"
+              ? backend().modelOpenVram(checked, rest, runner, call, settle)
+              : backend().modelOpenRam(checked, rest, runner, call, settle),
           discard,
         },
       );
-      return new Model(key, compiled);
+      return new Model<Residency>(key, compiled, residency);
     }
     if (signal?.aborted) throw signal.reason;
     await loadBackend().catch((failure) => {
@@ -207,7 +304,10 @@ export class Model extends Handle {
       backend(),
       { signal },
       {
-        submit: (call, settle) => backend().modelOpenFiles(files, rest, runner, call, settle),
+        submit: (call, settle) =>
+          residency === "vram"
+            ? backend().modelOpenFilesVram(files, rest, runner, call, settle)
+            : backend().modelOpenFiles(files, rest, runner, call, settle),
         discard,
       },
     );
@@ -217,7 +317,7 @@ export class Model extends Handle {
       discard(compiled);
       throw thrown;
     }
-    return new Model(key, compiled);
+    return new Model<Residency>(key, compiled, residency);
   }
 
   /**
@@ -226,20 +326,37 @@ export class Model extends Handle {
    * @param texts - One text or many. `""` is a text like any other. Unpaired surrogates are
    * read as U+FFFD.
    * @param options - Where and how; absent parts come from the model's own files.
-   * @returns One row a text, in order. An empty array gives zero rows.
+   * @returns One row a text, in order. An empty array gives zero rows. Of a model on GPUs, the vectors
+   * stay in their memory.
    * @throws By rejecting: {@link InvalidArgumentError} for the arguments,
    * {@link DeferredLimitError} when too many calls are outstanding on the executor,
    * {@link FreedError} when the model or executor was freed, or the signal's reason.
    */
   async encodeText(
     texts: string | readonly string[],
-    options: EncodeTextOptions = {},
-  ): Promise<Embeddings> {
+    options: EncodeTextOptions<R> = {},
+  ): Promise<Found<R>> {
     const where = "model.encodeText";
     const model = usable(where, this);
     const checked = readTexts(where, texts);
     const read = readOptions(where, options, encodeDeferredShape);
     const runner = compiledExecutor(read.executor);
+    if (this.#residency === "vram") {
+      const found = await deferred<CompiledDeviceEmbeddings>(backend(), read, {
+        submit: (call, settle) =>
+          backend().modelEncodeTextVramDeferred(
+            model,
+            runner,
+            checked,
+            encodeOptions(read),
+            call,
+            settle,
+          ),
+        discard: (unwanted) => backend().vectorsFree(unwanted.vectors),
+        outstanding: this.#outstanding,
+      });
+      return DeviceEmbeddings.of(found) as Found<R>;
+    }
     const parts = await deferred<EmbeddingsParts>(backend(), read, {
       submit: (call, settle) =>
         backend().modelEncodeTextDeferred(
@@ -252,7 +369,7 @@ export class Model extends Handle {
         ),
       outstanding: this.#outstanding,
     });
-    return new Embeddings(parts);
+    return new Embeddings(parts) as Found<R>;
   }
 
   /**
@@ -265,15 +382,20 @@ export class Model extends Handle {
    */
   encodeTextSync(
     texts: string | readonly string[],
-    options: EncodeTextSyncOptions = {},
-  ): Embeddings {
+    options: EncodeTextSyncOptions<R> = {},
+  ): Found<R> {
     const where = "model.encodeTextSync";
     const model = usable(where, this);
     const checked = readTexts(where, texts);
     const read = readOptions(where, options, encodeShape, onlyDeferred);
     const runner = compiledExecutor(read.executor);
-    const encode = () => backend().modelEncodeText(model, runner, checked, encodeOptions(read));
-    return new Embeddings(translated(encode));
+    const encoding = encodeOptions(read);
+    if (this.#residency === "vram") {
+      const encode = () => backend().modelEncodeTextVram(model, runner, checked, encoding);
+      return DeviceEmbeddings.of(translated(encode)) as Found<R>;
+    }
+    const encode = () => backend().modelEncodeText(model, runner, checked, encoding);
+    return new Embeddings(translated(encode)) as Found<R>;
   }
 
   /**
@@ -281,10 +403,10 @@ export class Model extends Handle {
    *
    * @throws {@link FreedError} when the model was freed.
    */
-  describe(): ModelDescription {
+  describe(): ModelDescription<R> {
     const model = usable("model.describe", this);
     const found = translated(() => backend().modelDescribe(model));
-    return describe(found, backend().module ?? null);
+    return describe<R>(found, backend().module ?? null);
   }
 
   /**
@@ -311,7 +433,7 @@ export class Model extends Handle {
    *
    * @internal
    */
-  static isFreed(model: Model): boolean | undefined {
+  static isFreed(model: Model<Residency>): boolean | undefined {
     return typeof model === "object" && model !== null && #freed in model
       ? model.#freed
       : undefined;
@@ -319,7 +441,7 @@ export class Model extends Handle {
 }
 
 /** The handle of a model that may be used. */
-function usable(where: string, model: Model): CompiledModel {
+function usable(where: string, model: Model<Residency>): CompiledModel {
   const freed = Model.isFreed(model);
   if (freed === undefined) detached(where);
   if (freed) throw new FreedError("the model was freed; load it again");
@@ -327,7 +449,7 @@ function usable(where: string, model: Model): CompiledModel {
 }
 
 type EmbeddingsParts = ConstructorParameters<typeof Embeddings>[0];
-type Encoding = Pick<EncodeTextSyncOptions, keyof typeof encodeShape>;
+type Encoding = Omit<EncodeTextSyncOptions, "executor">;
 
 function encodeOptions({ pooling, normalize, dimensions, prompt, promptText, truncate }: Encoding) {
   const refuseLongTexts = truncate === "error";

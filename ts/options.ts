@@ -122,6 +122,16 @@ export const address: Option<bigint> = (value, refuse) => {
   return value as bigint;
 };
 
+/** Where things lie in memory, one each, where `0n` means "absent", and so does `[]`. @internal */
+export const addresses: Option<readonly bigint[] | undefined> = (value, refuse) => {
+  const copy: unknown[] = Array.isArray(value) ? Array.from(value) : [value];
+  const isAddress = (one: unknown) => typeof one === "bigint" && one >= 0n && one < 1n << 64n;
+  if (!Array.isArray(value) || !copy.every(isAddress)) {
+    refuse("an array of addresses, bigints of at most 64 bits (0n: absent; [] or undefined: all)");
+  }
+  return copy.length === 0 ? undefined : (copy as bigint[]);
+};
+
 /** @internal */
 export const text: Option<string> = (value, refuse) =>
   typeof value === "string" ? value : refuse("a string");

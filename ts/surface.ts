@@ -10,6 +10,7 @@
 
 export type { CompiledExecutor, CompiledModel, CoreCount, WasmModule } from "./backend/backend.js";
 export type { ModelDescription } from "./description.js";
+export { DeviceEmbeddings, type DevicePart } from "./device-embeddings.js";
 export { Embeddings } from "./embeddings.js";
 export {
   ConfigMismatchError,
@@ -28,11 +29,14 @@ export {
   UnsupportedError,
 } from "./errors.js";
 export {
+  type DrivenDevice,
   Executor,
   type ExecutorDescription,
   type ExecutorForRamConfig,
+  type ExecutorForVramConfig,
   type ExecutorOnPoolConfig,
   Mood,
+  type Residency,
 } from "./executor.js";
 export {
   capabilitiesAvailable,
@@ -47,6 +51,7 @@ export {
   type EncodeTextSyncOptions,
   Model,
   type LoadRamOptions,
+  type LoadVramOptions,
   type OpenOptions,
   type Pooling,
   type Precision,

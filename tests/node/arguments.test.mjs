@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, test } from "node:test";
 import { inspect } from "node:util";
-import { Executor, InvalidArgumentError, Model, Mood, ThreadPool } from "uform";
+import { Executor, gpuDevices, InvalidArgumentError, Model, Mood, ThreadPool } from "uform";
 import { modelPath, root } from "./support.mjs";
 
 const model = Model.loadRam(modelPath);
@@ -142,6 +142,16 @@ const options = {
     accepted: ["auto", "f32", "bf16", "i8"],
     expected: '"auto", "f32", "bf16", "i8"',
   },
+  devices: {
+    absent: [none],
+    expected: "an array of ids",
+    // What takes these options in all the table is no executor of GPUs.
+    refused: [[0], twice, unknown].map((ids) => [ids, ["for a model on GPUs", "Executor.forVram"]]),
+  },
+  gpuClass: {
+    expected: "a string",
+    refused: strings.map((word) => [word, ["for a model on GPUs", "Executor.forVram"]]),
+  },
   executor: { accepted: [executor], expected: "an Executor of this package" },
   cache: {
     accepted: [false],
@@ -202,7 +212,7 @@ const functions = {
   "Model.loadRam": { call: (given) => Model.loadRam(modelPath, given), keys: loading },
   "Model.open": {
     call: (given) => Model.open(modelPath, given),
-    keys: [...loading, "cache", "signal", "onProgress"],
+    keys: [...loading, "devices", "gpuClass", "cache", "signal", "onProgress"],
     deferred: true,
   },
   "model.encodeTextSync": { call: (given) => model.encodeTextSync("x", given), keys: encoding },
@@ -212,6 +222,53 @@ const functions = {
     deferred: true,
   },
 };
+
+/** An executor of GPUs, where there are some: vram.test.mjs runs this file with stand-ins for them. */
+if (gpuDevices().length > 0) {
+  functions["Executor.forVram"] = {
+    call: (given) => Executor.forVram(given),
+    keys: [
+      "devices",
+      "gpuClass",
+      "memoryDomains",
+      "cpuClass",
+      "streams",
+      "scratchLimit",
+      "deferredLimit",
+    ],
+    own: {
+      devices: {
+        ...options.devices,
+        accepted: [[0]],
+        refused: [
+          [twice, ["`devices` is [0, 0]", "twice"]],
+          [unknown, ["no device 1000000", "accepted"]],
+        ],
+      },
+      gpuClass: {
+        expected: "a string",
+        accepted: ["nvidia-hopper", "nvidia-ampere"],
+        refused: strings.map((word) => [word, ["accepted: nvidia-ampere", JSON.stringify(word)]]),
+      },
+      streams: {
+        absent: [none],
+        accepted: [[0n]],
+        expected: "an array of addresses",
+        refused: [
+          [[-1n], ["streams", "an array of addresses"]],
+          [[1n << 64n], ["streams", "an array of addresses"]],
+          [[0], ["streams", "an array of addresses"]],
+          [
+            [0n, 0n],
+            ["`streams` has 2", "1 devices"],
+          ],
+          [[8n], ["`streams`, for device 0: stream 0x8 is not one of"]],
+        ],
+      },
+      scratchLimit: options.deferredLimit,
+    },
+  };
+}
 
 /** Arguments that stand for themselves, in the form of options. */
 const path = {
@@ -346,19 +403,20 @@ async function accepts(call, value) {
 // The thread of calls without an executor is there from now on.
 await model.encodeText("x");
 
-for (const [name, { call, keys, deferred }] of Object.entries(functions)) {
+for (const [name, { call, keys, deferred, own }] of Object.entries(functions)) {
+  const rows = { ...options, ...own };
   test(`${name} has a row for each of its options, and no other`, async () => {
     const message = await refusal(call, { "no such option": 1 }, deferred, name);
     const [, valid] = /^(?=.*"no such option").*\(valid: (.*)\)$/.exec(message);
     assert.deepEqual(valid.split(", "), keys);
-    for (const key of keys) assert.ok(Object.hasOwn(options, key), key);
+    for (const key of keys) assert.ok(Object.hasOwn(rows, key), key);
   });
 
   test(`${name} takes what its options are for`, async () => {
     const absent = Object.fromEntries(keys.map((key) => [key, undefined]));
     for (const given of [undefined, {}, Object.create(null), absent]) await accepts(call, given);
     for (const key of keys) {
-      const { absent = [], accepted = [] } = options[key];
+      const { absent = [], accepted = [] } = rows[key];
       for (const value of [...absent, ...accepted]) await accepts(call, { [key]: value });
     }
   });
@@ -366,7 +424,7 @@ for (const [name, { call, keys, deferred }] of Object.entries(functions)) {
   test(`${name} refuses everything else in its options`, async () => {
     const before = made();
     for (const key of keys) {
-      for (const [value, words] of refusals(key, options[key])) {
+      for (const [value, words] of refusals(key, rows[key])) {
         const shown = `${name}({ ${key}: ${inspect(value)} })`;
         await refuses(call, { [key]: value }, deferred, words, shown);
       }

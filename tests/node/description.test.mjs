@@ -43,6 +43,8 @@ test("a model describes itself in plain data of its own", () => {
     refused: [],
     module: null,
     residency: "ram",
+    gpuClass: null,
+    devices: [],
   });
   // Two token types are in the files, and one is kept.
   assert.ok(bytes >= 4 * (found.parameters - 384) && bytes < 4.5 * found.parameters, `${bytes}`);

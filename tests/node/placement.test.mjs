@@ -73,6 +73,7 @@ test("an executor tells what it is", () => {
     { ...told, counted: undefined, cores: undefined, memoryDomains: undefined },
     {
       kind: "ram",
+      residency: "ram",
       threads: 1,
       memoryDomains: undefined,
       cores: undefined,
@@ -83,6 +84,7 @@ test("an executor tells what it is", () => {
       outstanding: 0,
       deferredLimit: 5,
       scratchBytes: 0,
+      devices: [],
       remarks: [],
       refused: [],
     },

@@ -247,6 +247,7 @@ export function calls(test, { uform, base }) {
     const { ThreadPool, UnsupportedError } = uform;
     await fails(() => ThreadPool.spawn(), UnsupportedError, "ThreadPool.spawn", "no threads");
     await fails(() => Executor.onPool(64n), UnsupportedError, "Executor.onPool", "no threads");
+    await fails(() => Executor.forVram(), UnsupportedError, "Executor.forVram", "drives no GPU");
     await fails(() => Model.loadRam("folder"), UnsupportedError, "Model.loadRam", "no file system");
     await fails(Model.open("folder"), UnsupportedError, "Model.open", "base URL");
     ok(!uform.capabilitiesCompiled().includes("threads") || fail("threads are not there"));

@@ -6,6 +6,7 @@ import {
   type CompiledModel,
   ContendedError,
   type CpuClass,
+  DeviceEmbeddings,
   Embeddings,
   type EncodeTextOptions,
   Executor,
@@ -14,11 +15,13 @@ import {
   type WasmModule,
   type ExecutorDescription,
   type ExecutorForRamConfig,
+  type ExecutorForVramConfig,
   type ExecutorOnPoolConfig,
   type GpuDevice,
   gpuDevices,
   GpuVendor,
   type LoadRamOptions,
+  type LoadVramOptions,
   Model,
   type ModelDescription,
   Mood,
@@ -92,6 +95,53 @@ is<Same<ReturnType<typeof found.row>, Float32Array>>();
 is<Same<typeof found.tokens, Uint32Array>>();
 is<Same<typeof found.truncated, Uint8Array>>();
 
+{
+  using gpus = Executor.forVram({ devices: [0], gpuClass: "nvidia-ampere", streams: [0n] });
+  is<Same<typeof gpus, Executor<"vram">>>();
+  using resident = Model.loadVram("folder", { executor: gpus, devices: [0], precision: "bf16" });
+  is<Same<typeof resident, Model<"vram">>>();
+  is<Same<Awaited<ReturnType<typeof Model.open>>, Model>>();
+  const opened = await Model.open("folder", { executor: gpus, signal: AbortSignal.timeout(1) });
+  is<Same<typeof opened, Model<"vram">>>();
+  using vectors = await resident.encodeText("a", { executor: gpus, dimensions: 8 });
+  is<Same<typeof vectors, DeviceEmbeddings>>();
+  is<Same<(typeof vectors.parts)[number]["address"], bigint>>();
+  is<Same<ReturnType<typeof vectors.toHost>, Promise<Embeddings>>>();
+  using now = resident.encodeTextSync(["a"], { executor: gpus });
+  is<Same<typeof now, DeviceEmbeddings>>();
+  const described = resident.describe();
+  is<Same<typeof described.cpuClass, null>>();
+  is<Same<typeof described.gpuClass, string | null>>();
+  is<Same<typeof described.residency, "vram">>();
+  is<Same<ReturnType<typeof gpus.describe>["kind"], "vram">>();
+  await vectors[Symbol.asyncDispose]();
+
+  // @ts-expect-error: an executor of another residency.
+  resident.encodeText("a", { executor: Executor.forRam() });
+  // @ts-expect-error
+  model.encodeText("a", { executor: gpus });
+  // @ts-expect-error
+  Model.loadRam("folder", { executor: gpus });
+  // @ts-expect-error
+  Model.loadVram("folder", { executor: Executor.forRam() });
+  // @ts-expect-error
+  Model.loadVram("folder", { executor: gpus, precision: "i8" });
+  // @ts-expect-error
+  Model.loadVram("folder");
+  // @ts-expect-error
+  Model.open("folder", { executor: gpus, memoryDomains: [0] });
+  // @ts-expect-error
+  Model.open("folder", { devices: [0] });
+  // @ts-expect-error
+  Executor.forVram({ threads: 2 });
+  // @ts-expect-error
+  Executor.forVram({ streams: [0] });
+  // @ts-expect-error
+  vectors.rows = 3;
+  // @ts-expect-error
+  new DeviceEmbeddings();
+}
+
 const error: UformError = new ContendedError("busy", { cause: new Error() });
 is<Same<typeof error.code, string>>();
 is<Same<typeof error.status, Status>>();
@@ -99,6 +149,8 @@ is<Same<typeof error.status, Status>>();
 // Options may be built with parts left undefined, also under exactOptionalPropertyTypes.
 ({ threads: undefined }) satisfies ExecutorForRamConfig;
 ({ cpuClass: undefined }) satisfies ExecutorOnPoolConfig;
+({ devices: undefined, streams: undefined }) satisfies ExecutorForVramConfig;
+({ executor: Executor.forVram(), gpuClass: undefined }) satisfies LoadVramOptions;
 ({ threads: undefined, name: undefined }) satisfies ThreadPoolConfig;
 ({ executor: undefined, precision: "f32" }) satisfies LoadRamOptions;
 ({ signal: undefined }) satisfies OpenOptions;
@@ -107,6 +159,7 @@ is<Same<typeof error.status, Status>>();
 const described = Executor.forRam({ memoryDomains: [0] as const }).describe();
 is<Same<typeof described, ExecutorDescription>>();
 is<Same<typeof described.kind, "ram" | "pool" | "inline">>();
+is<Same<typeof described.residency, "ram">>();
 is<Same<typeof described.mood, Mood>>();
 is<Same<typeof described.module, WasmModule | null>>();
 is<Same<typeof described.counted.quota, number | null>>();

@@ -21,6 +21,8 @@ export interface Backend {
 
   /** Spawns host threads for models that reside in host memory. */
   executorForRam(config: RamConfig): CompiledExecutor;
+  /** Drives GPUs for models that reside in their memory. */
+  executorForVram(config: VramConfig): CompiledExecutor;
   /** Borrows the ForkUnion pool at an address of 64 bits. */
   executorOnPool(pool: bigint, config: PoolConfig): CompiledExecutor;
   /** Computes immediate calls on the caller, deferred ones beside it. */
@@ -72,6 +74,24 @@ export interface Backend {
     call: CompiledCall,
     settle: Settle<CompiledModel>,
   ): void;
+  /** Loads a model into the memory of an executor's GPUs. */
+  modelLoadVram(path: string, options: VramLoadOptions, executor: CompiledExecutor): CompiledModel;
+  /** The same without waiting. */
+  modelOpenVram(
+    path: string,
+    options: VramLoadOptions,
+    executor: CompiledExecutor,
+    call: CompiledCall,
+    settle: Settle<CompiledModel>,
+  ): void;
+  /** The same from files, which it takes. */
+  modelOpenFilesVram(
+    files: CompiledFiles,
+    options: VramLoadOptions,
+    executor: CompiledExecutor,
+    call: CompiledCall,
+    settle: Settle<CompiledModel>,
+  ): void;
   /** What the model is, and how it computes. */
   modelDescribe(model: CompiledModel): CompiledModelDescription;
   /** Vectors of the texts. */
@@ -90,8 +110,34 @@ export interface Backend {
     call: CompiledCall,
     settle: Settle<CompiledEmbeddings>,
   ): void;
+  /** Vectors of the texts, which stay in the memory of GPUs. */
+  modelEncodeTextVram(
+    model: CompiledModel,
+    executor: CompiledExecutor,
+    texts: readonly string[],
+    options: EncodeOptions,
+  ): CompiledDeviceEmbeddings;
+  /** The same without waiting. The texts are copied before it returns. */
+  modelEncodeTextVramDeferred(
+    model: CompiledModel,
+    executor: CompiledExecutor,
+    texts: readonly string[],
+    options: EncodeOptions,
+    call: CompiledCall,
+    settle: Settle<CompiledDeviceEmbeddings>,
+  ): void;
   /** Waits for the model's calls and releases its weights. Again: nothing. */
   modelFree(model: CompiledModel): void;
+
+  /** Copies vectors to host memory. */
+  vectorsToHost(
+    vectors: CompiledVectors,
+    executor: CompiledExecutor,
+    call: CompiledCall,
+    settle: Settle<CompiledEmbeddings>,
+  ): void;
+  /** Gives the devices' memory back. Again: nothing. */
+  vectorsFree(vectors: CompiledVectors): void;
 
   /** The handle of a deferred call about to be submitted. */
   callCreate(): CompiledCall;
@@ -138,6 +184,11 @@ export interface CompiledPool {
 /** The backend's handle of a model. It belongs to the environment that made it. */
 export interface CompiledModel {
   readonly [kind]: "model";
+}
+
+/** The backend's handle of vectors on GPUs. It belongs to the environment that made it. */
+export interface CompiledVectors {
+  readonly [kind]: "vectors";
 }
 
 /** The backend's handle of files. */
@@ -224,9 +275,21 @@ export interface RamConfig {
   readonly deferredLimit: number | undefined;
 }
 
+/** Which devices an executor drives, and where its threads go. */
+export interface VramConfig {
+  readonly devices: readonly number[] | undefined;
+  readonly gpuClass: string | undefined;
+  readonly memoryDomains: readonly number[] | undefined;
+  readonly cpuClass: string | undefined;
+  /** Of 64 bits; 0: one of its own. */
+  readonly streams: readonly bigint[] | undefined;
+  readonly scratchLimit: number | undefined;
+  readonly deferredLimit: number | undefined;
+}
+
 /** An executor as the backend describes it; {@link ExecutorDescription} says what each part is. */
 export interface CompiledExecutorDescription {
-  readonly kind: "ram" | "pool" | "inline";
+  readonly kind: "ram" | "vram" | "pool" | "inline";
   readonly threads: number;
   readonly memoryDomains: readonly number[];
   readonly cores: readonly number[];
@@ -236,6 +299,15 @@ export interface CompiledExecutorDescription {
   readonly outstanding: number;
   readonly deferredLimit: number;
   readonly scratchBytes: number;
+  /** Absent: the backend drives none. */
+  readonly devices?: readonly {
+    readonly ordinal: number;
+    readonly name: string;
+    readonly gpuClass: string;
+    readonly streamBorrowed: boolean;
+    readonly scratchBytes: number;
+    readonly scratchLimit: number | null;
+  }[];
   readonly remarks: readonly string[];
   readonly refused: readonly string[];
 }
@@ -261,6 +333,13 @@ export interface LoadOptions {
   readonly precision: string | undefined;
 }
 
+/** How a model is loaded into the memory of GPUs. */
+export interface VramLoadOptions {
+  readonly devices: readonly number[] | undefined;
+  readonly gpuClass: string | undefined;
+  readonly precision: string | undefined;
+}
+
 /** How texts become vectors. */
 export interface EncodeOptions {
   readonly pooling: string | undefined;
@@ -279,6 +358,20 @@ export interface CompiledEmbeddings {
   readonly data: Float32Array;
   readonly tokens: Uint32Array;
   readonly truncated: Uint8Array;
+}
+
+/** Vectors on GPUs as the backend returns them. */
+export interface CompiledDeviceEmbeddings {
+  readonly rows: number;
+  readonly dimensions: number;
+  readonly parts: readonly {
+    readonly device: number;
+    readonly address: bigint;
+    readonly rows: number;
+  }[];
+  readonly tokens: Uint32Array;
+  readonly truncated: Uint8Array;
+  readonly vectors: CompiledVectors;
 }
 
 /** What came of writing a model with other weights. */
@@ -307,7 +400,11 @@ export interface CompiledModelDescription {
   readonly prompts: readonly (readonly string[])[];
   readonly defaultPrompt?: string;
   readonly precision: string;
-  readonly cpuClass: string;
+  /** Absent: host memory, the only one the backend knows. */
+  readonly residency?: string;
+  readonly cpuClass?: string;
+  readonly gpuClass?: string;
+  readonly devices?: readonly number[];
   readonly bytes: number;
   readonly fingerprint: string;
   readonly refused: readonly string[];

@@ -103,6 +103,7 @@ class WasmBackend implements Backend {
 
   executorForRam: Backend["executorForRam"] = (config) =>
     handle(this.#run((glue) => glue.executorForRam(config)));
+  executorForVram: Backend["executorForVram"] = () => noDevices("Executor.forVram");
   executorOnPool: Backend["executorOnPool"] = () => noThreads("Executor.onPool");
   executorInline: Backend["executorInline"] = () =>
     handle(this.#run((glue) => glue.executorInline()));
@@ -141,6 +142,9 @@ class WasmBackend implements Backend {
       (glue, executor, ticket) =>
         glue.modelOpenFiles(filesOf(files), options, executor, callOf(call), ticket),
     );
+  modelLoadVram: Backend["modelLoadVram"] = () => noDevices("Model.loadVram");
+  modelOpenVram: Backend["modelOpenVram"] = () => noDevices("Model.open");
+  modelOpenFilesVram: Backend["modelOpenFilesVram"] = () => noDevices("Model.open");
   modelDescribe: Backend["modelDescribe"] = (model) =>
     this.#run((glue) => glue.modelDescribe(modelOf(model)));
   modelEncodeText: Backend["modelEncodeText"] = (model, executor, texts, options) => {
@@ -170,7 +174,13 @@ class WasmBackend implements Backend {
       ),
     );
   };
+  modelEncodeTextVram: Backend["modelEncodeTextVram"] = () => noDevices("model.encodeTextSync");
+  modelEncodeTextVramDeferred: Backend["modelEncodeTextVramDeferred"] = () =>
+    noDevices("model.encodeText");
   modelFree: Backend["modelFree"] = (model) => this.#run((glue) => glue.modelFree(modelOf(model)));
+
+  vectorsToHost: Backend["vectorsToHost"] = () => noDevices("embeddings.toHost");
+  vectorsFree: Backend["vectorsFree"] = () => noDevices("embeddings.free");
 
   callCreate: Backend["callCreate"] = () => handle(this.#run((glue) => glue.callCreate()));
   callCancel: Backend["callCancel"] = (call) => this.#run((glue) => glue.callCancel(callOf(call)));
@@ -267,6 +277,12 @@ function whatBroke(glue: typeof Glue, failure: unknown): UformError {
 function noThreads(where: string): never {
   throw new UnsupportedError(
     `${where}: the WebAssembly build has no threads, and so no pools of them; in Node.js the native addon has`,
+  );
+}
+
+function noDevices(where: string): never {
+  throw new UnsupportedError(
+    `${where}: the WebAssembly build drives no GPU; in Node.js the native addon does`,
   );
 }
 

@@ -12,9 +12,10 @@ use napi::{
 use napi_derive::napi;
 use std::rc::Rc;
 use uform::{
+    device::BorrowedStream,
     executor::{Executor, Mood},
-    hardware::CpuClass,
-    placement::{PoolOptions, RamOptions},
+    hardware::{CpuClass, GpuClass},
+    placement::{PoolOptions, RamOptions, VramOptions},
 };
 
 /// What a thread pins beside the executor's scratch: its stack and what the system
@@ -84,6 +85,40 @@ pub fn executor_for_ram(env: Env, config: RamConfig) -> Result<CompiledExecutor>
     };
     let environment = Environment::of(env.raw()).map_err(internal)?;
     let executor = Executor::for_ram(&options).map_err(refusal)?;
+    Ok(External::new(ExecutorHandle::new(executor, environment)))
+}
+
+/// Which devices an executor drives, and where its threads go. Absent: the engine's default.
+#[napi(object, object_to_js = false)]
+pub struct VramConfig {
+    pub devices: Option<Vec<u32>>,
+    pub gpu_class: Option<String>,
+    pub memory_domains: Option<Vec<u32>>,
+    pub cpu_class: Option<String>,
+    /// Addresses, which the caller checked to be of 64 bits; 0: one of its own.
+    pub streams: Option<Vec<BigInt>>,
+    pub scratch_limit: Option<f64>,
+    pub deferred_limit: Option<f64>,
+}
+
+/// Drives GPUs for models that reside in their memory.
+#[napi(catch_unwind)]
+pub fn executor_for_vram(env: Env, config: VramConfig) -> Result<CompiledExecutor> {
+    let streams = config.streams.unwrap_or_default().into_iter();
+    let options = VramOptions {
+        devices: config.devices.unwrap_or_default(),
+        gpu_class: gpu_class(config.gpu_class)?,
+        memory_domains: config.memory_domains.unwrap_or_default(),
+        cpu_class: class(config.cpu_class)?,
+        streams: streams
+            // SAFETY: JavaScript's caller vouches for the addresses, as the documentation asks.
+            .map(|stream| unsafe { BorrowedStream::at(stream.get_u64().1) })
+            .collect(),
+        scratch_limit: config.scratch_limit.map(|bytes| bytes as usize),
+        deferred_limit: config.deferred_limit.map(|count| count as usize),
+    };
+    let environment = Environment::of(env.raw()).map_err(internal)?;
+    let executor = Executor::for_vram(&options).map_err(refusal)?;
     Ok(External::new(ExecutorHandle::new(executor, environment)))
 }
 
@@ -168,7 +203,13 @@ fn parse_mood(mood: u32) -> Mood {
     }
 }
 
-/// A class by its word.
+/// A GPU class by its word.
+pub fn gpu_class(word: Option<String>) -> Result<Option<GpuClass>> {
+    word.map(|word| GpuClass::parse(&word).map_err(refusal))
+        .transpose()
+}
+
+/// A CPU class by its word.
 pub fn class(word: Option<String>) -> Result<Option<CpuClass>> {
     word.map(|word| CpuClass::parse(&word).map_err(refusal))
         .transpose()

@@ -4,7 +4,7 @@ use crate::{
     call::CompiledCall,
     environment::{Account, Environment},
     errors::{Result, internal, refusal},
-    executor::{CompiledExecutor, class},
+    executor::{CompiledExecutor, class, gpu_class},
     files::CompiledFiles,
     outcome::{Outcome, Value},
 };
@@ -15,7 +15,9 @@ use napi::{
 };
 use napi_derive::napi;
 use std::{cell::RefCell, path::Path, ptr, rc::Rc, sync::Arc};
-use uform::model::{EncodeOptions as Encoding, Model, ModelOptions, Pooling, Texts, Truncate};
+use uform::model::{
+    EncodeOptions as Encoding, Model, ModelOptions, Pooling, Texts, Truncate, VramModelOptions,
+};
 use uform::{Error, Status, kernels::Precision, memory::reserve};
 
 /// A model and what the collector was told about it.
@@ -58,6 +60,25 @@ impl LoadOptions {
         Ok(ModelOptions {
             memory_domains: self.memory_domains.unwrap_or_default(),
             cpu_class: class(self.cpu_class)?,
+            precision: Precision::parse(precision).map_err(refusal)?,
+        })
+    }
+}
+
+/// How a model is loaded into the memory of GPUs. Absent: the engine's default.
+#[napi(object, object_to_js = false)]
+pub struct VramLoadOptions {
+    pub devices: Option<Vec<u32>>,
+    pub gpu_class: Option<String>,
+    pub precision: Option<String>,
+}
+
+impl VramLoadOptions {
+    fn parse(self) -> Result<VramModelOptions> {
+        let precision = self.precision.as_deref().unwrap_or("auto");
+        Ok(VramModelOptions {
+            devices: self.devices.unwrap_or_default(),
+            gpu_class: gpu_class(self.gpu_class)?,
             precision: Precision::parse(precision).map_err(refusal)?,
         })
     }
@@ -106,7 +127,12 @@ pub struct ModelDescription {
     pub prompts: Vec<Vec<String>>,
     pub default_prompt: Option<String>,
     pub precision: String,
-    pub cpu_class: String,
+    pub residency: String,
+    /// Absent: it resides on GPUs.
+    pub cpu_class: Option<String>,
+    /// Absent: it resides in host memory, or on GPUs of several classes.
+    pub gpu_class: Option<String>,
+    pub devices: Vec<u32>,
     pub bytes: f64,
     pub fingerprint: String,
     pub refused: Vec<String>,
@@ -127,7 +153,10 @@ pub fn model_describe(model: &CompiledModel) -> Result<ModelDescription> {
         prompts: prompts.map(|(name, text)| vec![name, text]).collect(),
         default_prompt: found.default_prompt,
         precision: found.precision.word().to_owned(),
-        cpu_class: found.cpu_class.map_or("", |class| class.word()).to_owned(),
+        residency: found.residency.word().to_owned(),
+        cpu_class: found.cpu_class.map(|class| class.word().to_owned()),
+        gpu_class: found.gpu_class.map(|class| class.word().to_owned()),
+        devices: found.devices,
         bytes: found.bytes as f64,
         fingerprint: found.fingerprint.to_string(),
         refused: found.refused,
@@ -197,6 +226,69 @@ pub fn model_open_files(
     Ok(())
 }
 
+/// Loads a model into the memory of an executor's GPUs while the caller waits.
+#[napi(catch_unwind)]
+pub fn model_load_vram(
+    env: Env,
+    path: String,
+    options: VramLoadOptions,
+    executor: &CompiledExecutor,
+) -> Result<CompiledModel> {
+    let environment = Environment::of(env.raw()).map_err(internal)?;
+    let model = Model::load_vram(Path::new(&path), &options.parse()?, &executor.executor)
+        .map_err(refusal)?;
+    Ok(External::new(ModelHandle::new(model, environment)))
+}
+
+/// The same without waiting: `settle(error, model)` is called when it is loaded.
+#[napi(catch_unwind)]
+pub fn model_open_vram(
+    path: String,
+    options: VramLoadOptions,
+    executor: &CompiledExecutor,
+    call: &CompiledCall,
+    settle: Unknown<'_>,
+) -> Result<()> {
+    let options = options.parse()?;
+    let ticket = executor.environment().ticket(settle.raw())?;
+    let control = Arc::clone(call);
+    Model::open_vram(
+        path.into(),
+        options,
+        &executor.executor,
+        control,
+        move |outcome| {
+            ticket.settle(outcome.map(Outcome::Model));
+        },
+    );
+    Ok(())
+}
+
+/// The same from files, which it takes.
+#[napi(catch_unwind)]
+pub fn model_open_files_vram(
+    files: &CompiledFiles,
+    options: VramLoadOptions,
+    executor: &CompiledExecutor,
+    call: &CompiledCall,
+    settle: Unknown<'_>,
+) -> Result<()> {
+    let options = options.parse()?;
+    let ticket = executor.environment().ticket(settle.raw())?;
+    let control = Arc::clone(call);
+    let source = Box::new(files.take());
+    Model::open_vram_from(
+        source,
+        options,
+        &executor.executor,
+        control,
+        move |outcome| {
+            ticket.settle(outcome.map(Outcome::Model));
+        },
+    );
+    Ok(())
+}
+
 /// Vectors of the texts, an array of strings, while the caller waits.
 #[napi(catch_unwind)]
 pub fn model_encode_text(
@@ -239,6 +331,53 @@ pub fn model_encode_text_deferred(
         control,
         move |outcome| {
             ticket.settle(outcome.map(Outcome::Embeddings));
+        },
+    );
+    Ok(())
+}
+
+/// Vectors of the texts, which stay where the devices of the model and the executor compute them.
+#[napi(catch_unwind)]
+pub fn model_encode_text_vram(
+    env: Env,
+    model: &CompiledModel,
+    executor: &CompiledExecutor,
+    texts: Unknown<'_>,
+    options: EncodeOptions,
+) -> Result<Value> {
+    let texts = read_texts(env.raw(), texts.raw())?;
+    let found = model
+        .model()?
+        .encode_text_vram(&executor.executor, &texts, &options.parse()?);
+    executor.account();
+    let found = Outcome::DeviceEmbeddings(found.map_err(refusal)?);
+    found.into_value(env.raw()).map(Value).map_err(internal)
+}
+
+/// The same without waiting: `settle(error, embeddings)` is called when they are computed. The
+/// texts are copied before this returns.
+#[napi(catch_unwind)]
+pub fn model_encode_text_vram_deferred(
+    env: Env,
+    model: &CompiledModel,
+    executor: &CompiledExecutor,
+    texts: Unknown<'_>,
+    options: EncodeOptions,
+    call: &CompiledCall,
+    settle: Unknown<'_>,
+) -> Result<()> {
+    let texts = read_texts(env.raw(), texts.raw())?;
+    let options = options.parse()?;
+    let ticket = executor.environment().ticket(settle.raw())?;
+    let control = Arc::clone(call);
+    executor.account();
+    model.model()?.encode_text_vram_deferred(
+        &executor.executor,
+        texts,
+        options,
+        control,
+        move |outcome| {
+            ticket.settle(outcome.map(Outcome::DeviceEmbeddings));
         },
     );
     Ok(())

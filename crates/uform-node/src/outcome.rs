@@ -1,14 +1,15 @@
 //! What a call brings back, as JavaScript values.
 
 use crate::{
-    arrays::typed_array, environment::Environment, model::ModelHandle, quantize::QuantizedModel,
+    arrays::typed_array, embeddings, environment::Environment, model::ModelHandle,
+    quantize::QuantizedModel,
 };
 use napi::{
     bindgen_prelude::{External, ToNapiValue, TypeName},
     check_status, sys,
 };
 use std::{ffi::CStr, ptr};
-use uform::model::{Embeddings, Model, quantize::Quantization};
+use uform::model::{DeviceEmbeddings, Embeddings, Model, quantize::Quantization};
 
 /// What a call brings back.
 pub enum Outcome {
@@ -20,6 +21,8 @@ pub enum Outcome {
     Quantization(Quantization),
     /// Vectors.
     Embeddings(Embeddings),
+    /// Vectors that stay where devices computed them.
+    DeviceEmbeddings(DeviceEmbeddings),
 }
 
 impl Outcome {
@@ -38,6 +41,7 @@ impl Outcome {
                 ToNapiValue::to_napi_value(env, QuantizedModel::from(found))
             },
             Outcome::Embeddings(embeddings) => embeddings_value(env, embeddings),
+            Outcome::DeviceEmbeddings(found) => embeddings::value(env, found),
         }
     }
 }
@@ -54,6 +58,14 @@ fn embeddings_value(env: sys::napi_env, found: Embeddings) -> napi::Result<sys::
         (c"tokens", typed_array(env, found.tokens)?),
         (c"truncated", typed_array(env, found.truncated)?),
     ];
+    object(env, &properties)
+}
+
+/// An object of these properties, all of the current scope.
+pub fn object(
+    env: sys::napi_env,
+    properties: &[(&CStr, sys::napi_value)],
+) -> napi::Result<sys::napi_value> {
     let mut object = ptr::null_mut();
     // SAFETY: all values are of the current scope, names end with a NUL.
     unsafe {
@@ -63,7 +75,7 @@ fn embeddings_value(env: sys::napi_env, found: Embeddings) -> napi::Result<sys::
                 env,
                 object,
                 name.as_ptr(),
-                value
+                *value
             ))?;
         }
     }

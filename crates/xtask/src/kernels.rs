@@ -14,20 +14,25 @@ use libloading::{Library, Symbol};
 use crate::command::{in_checkout, run};
 use crate::{Result, root, target};
 
-/// The sources: an encoder's kernels, and those that devices add up with.
-const SOURCES: [&str; 2] = [
-    "crates/uform/src/device/kernels/uform.cu",
-    "crates/uform/src/device/kernels/collectives.cu",
-];
+/// What is made of a source: for which architecture, and how its name ends.
+type Made = &'static [(&'static str, &'static str)];
 
-/// What is made of each: for which architecture, and how its name ends.
-const MADE: [(&str, &str); 6] = [
+/// For every device there is.
+const ALL: Made = &[
     ("compute_80", "ptx"),
     ("sm_80", "sm_80.cubin"),
     ("sm_89", "sm_89.cubin"),
     ("sm_90a", "sm_90a.cubin"),
     ("sm_100f", "sm_100f.cubin"),
     ("sm_120f", "sm_120f.cubin"),
+];
+
+/// The sources: an encoder's kernels, those that devices add up with, and what tells how fast a device
+/// can be.
+const SOURCES: [(&str, Made); 3] = [
+    ("crates/uform/src/device/kernels/uform.cu", ALL),
+    ("crates/uform/src/device/kernels/collectives.cu", ALL),
+    ("crates/gpu-check/src/rates.cu", &[("compute_80", "ptx")]),
 ];
 
 /// The version of PTX that CUDA 11.0 brought.
@@ -54,11 +59,11 @@ pub fn check() -> Result {
 /// Every source, and each thing that it becomes, with its place.
 fn each(mut with: impl FnMut(&str, &Path, &[u8]) -> Result) -> Result {
     let compiler = Compiler::load(&library()?)?;
-    for name in SOURCES {
+    for (name, made) in SOURCES {
         let path = root().join(name);
         let source = fs::read(&path).map_err(|error| format!("cannot read {name}: {error}"))?;
         let source = CString::new(source).map_err(|error| format!("{name}: {error}"))?;
-        for (architecture, extension) in MADE {
+        for &(architecture, extension) in made {
             let mut made = compiler.compile(name, &source, architecture)?;
             if extension == "ptx" {
                 made = lowered(&made)?;

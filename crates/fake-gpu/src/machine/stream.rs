@@ -1,14 +1,16 @@
 //! Streams: each a thread, and what it is sent.
 
 use std::sync::{Arc, Condvar, Mutex, mpsc};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use super::{Answer, Device, INVALID_HANDLE, Machine, NOT_READY, OUT_OF_RESOURCES, locked};
 
 /// A stream: a thread that does what it is sent, in that order.
 pub struct Stream {
     device: Arc<Device>,
-    sender: mpsc::Sender<Job>,
+    /// `None` ends the thread.
+    sender: mpsc::Sender<Option<Job>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     progress: Arc<(Mutex<Progress>, Condvar)>,
 }
 
@@ -25,26 +27,27 @@ impl Machine {
     pub fn new_stream(&self) -> Answer<usize> {
         let device = self.current()?.clone();
         let handle = self.handle();
-        let (sender, receiver) = mpsc::channel::<Job>();
+        let (sender, receiver) = mpsc::channel::<Option<Job>>();
         let progress = Arc::<(Mutex<Progress>, Condvar)>::default();
-        let stream = Stream {
-            device: device.clone(),
-            sender,
-            progress: progress.clone(),
-        };
+        let (own, done) = (device.clone(), progress.clone());
         let work = move || {
-            for job in receiver {
+            while let Ok(Some(job)) = receiver.recv() {
                 // After a fault nothing is done any more.
                 if device.check().is_ok() {
                     job(&device);
                 }
-                locked(&progress.0).done += 1;
-                progress.1.notify_all();
+                locked(&done.0).done += 1;
+                done.1.notify_all();
             }
         };
         let name = "fake-gpu stream".to_owned();
         let spawned = thread::Builder::new().name(name).spawn(work);
-        spawned.map_err(|_| OUT_OF_RESOURCES)?;
+        let stream = Stream {
+            device: own,
+            sender,
+            thread: Mutex::new(Some(spawned.map_err(|_| OUT_OF_RESOURCES)?)),
+            progress,
+        };
         locked(&self.streams).insert(handle, Arc::new(stream));
         Ok(handle)
     }
@@ -58,7 +61,14 @@ impl Machine {
     /// Ends a stream, when it has done what it was sent.
     pub fn end_stream(&self, handle: usize) -> Answer<()> {
         let ended = locked(&self.streams).remove(&handle);
-        ended.map(drop).ok_or(INVALID_HANDLE)
+        let ended = ended.ok_or(INVALID_HANDLE)?;
+        // It ends before this when its device's program did.
+        let _ = ended.sender.send(None);
+        if let Some(thread) = locked(&ended.thread).take() {
+            // Whoever counts a program's threads finds none of it left.
+            let _ = thread.join();
+        }
+        Ok(())
     }
     /// Sends a copy to a stream; which of the two is the device's is said by `checked`.
     ///
@@ -102,7 +112,7 @@ impl Stream {
     pub(super) fn submit(&self, job: impl FnOnce(&Device) + Send + 'static) {
         locked(&self.progress.0).submitted += 1;
         // The thread ends when this is gone, not before.
-        let _ = self.sender.send(Box::new(job));
+        let _ = self.sender.send(Some(Box::new(job)));
     }
 
     /// Waits for what was submitted so far.

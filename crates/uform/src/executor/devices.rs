@@ -223,7 +223,16 @@ impl Devices {
             let device = share(ordinal)?;
             let stream = Arc::new(match borrowed {
                 None => device.stream()?,
-                Some(borrowed) => device.borrow_stream(borrowed)?,
+                Some(borrowed) => {
+                    let stream = device.borrow_stream(borrowed);
+                    stream.map_err(|error| match error.status() {
+                        Status::InvalidArgument => Error::invalid(format!(
+                            "`streams`, for device {ordinal}: {}",
+                            error.message()
+                        )),
+                        _ => error,
+                    })?
+                }
             });
             driven.push(DrivenDevice {
                 place: Driven {

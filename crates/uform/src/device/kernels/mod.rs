@@ -30,6 +30,9 @@ struct Program {
     sm_120f: &'static [u8],
 }
 
+/// What every NVIDIA driver translates for its devices.
+pub const PTX: &[u8] = include_bytes!("uform.ptx");
+
 macro_rules! program {
     ($name:literal) => {
         Program {
@@ -72,6 +75,11 @@ fn load_lowest(device: &Arc<Device>) -> Result<Arc<Module>> {
         },
         Architecture::Gfx(_) => load(device),
     }
+}
+
+/// The encoder's machine code that a device of a compute capability runs.
+pub fn cubin(major: u32, minor: u32) -> Option<&'static [u8]> {
+    ENCODER.cubin(major, minor)
 }
 
 /// Loads the kernels of the collectives for a device.

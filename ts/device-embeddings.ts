@@ -1,0 +1,111 @@
+import type { CompiledDeviceEmbeddings, CompiledVectors } from "./backend/backend.js";
+import { backend } from "./backend/chosen.js";
+import { deferred } from "./deferred.js";
+import { Embeddings } from "./embeddings.js";
+import { FreedError, InvalidArgumentError, translated } from "./errors.js";
+import { compiledExecutor } from "./executor.js";
+import { constant, detached, Handle } from "./handle.js";
+
+/** Rows of {@link DeviceEmbeddings} on one device. */
+export interface DevicePart {
+  /** The device's position in {@link gpuDevices}. */
+  readonly device: number;
+  /**
+   * Where the first row begins in the device's memory: `rows * dimensions` 32-bit floats, row by row, for
+   * whoever works on it in the device's primary context. It is valid until the vectors are freed.
+   */
+  readonly address: bigint;
+  /** How many rows. */
+  readonly rows: number;
+}
+
+/** Only this module makes them. */
+const key = Symbol("device embeddings");
+
+/**
+ * Vectors of texts that stay in the memory of the GPUs which computed them, one row a text, in the
+ * order of the texts. They keep that memory, also when the executor was freed, until they are freed
+ * themselves: with `using`, by {@link free}, or some time after they were forgotten.
+ */
+export class DeviceEmbeddings extends Handle {
+  /** How many texts there were. */
+  declare readonly rows: number;
+  /** How long each vector is. */
+  declare readonly dimensions: number;
+  /** Where the rows are: each part has the rows that follow those of the part before it. */
+  declare readonly parts: readonly DevicePart[];
+  /** How many tokens each text has, special ones counted, before any cut. */
+  declare readonly tokens: Uint32Array;
+  /** For each text 1 when it was cut at the model's token limit, else 0. */
+  declare readonly truncated: Uint8Array;
+  /** The backend's handle. @internal */
+  declare readonly compiled: CompiledVectors;
+  #freed = false;
+
+  private constructor(caller: typeof key, found: CompiledDeviceEmbeddings) {
+    super();
+    if (caller !== key) {
+      throw new InvalidArgumentError(
+        "DeviceEmbeddings are made by model.encodeText of a model on GPUs, not by `new`",
+      );
+    }
+    constant(this, "compiled", found.vectors);
+    for (const part of ["rows", "dimensions", "parts", "tokens", "truncated"] as const) {
+      constant(this, part, found[part]);
+    }
+  }
+
+  /**
+   * Copies the vectors to host memory, without blocking.
+   *
+   * @throws {@link FreedError} after {@link free}; {@link DeviceFaultError} when a device has faulted
+   * since; {@link OutOfMemoryError}. By rejecting.
+   */
+  async toHost(): Promise<Embeddings> {
+    const freed = DeviceEmbeddings.isFreed(this);
+    if (freed === undefined) detached("embeddings.toHost");
+    if (freed) throw new FreedError("the vectors were freed; encode the texts again");
+    const runner = compiledExecutor(undefined);
+    const found = await deferred<ConstructorParameters<typeof Embeddings>[0]>(
+      backend(),
+      {},
+      { submit: (call, settle) => backend().vectorsToHost(this.compiled, runner, call, settle) },
+    );
+    return new Embeddings(found);
+  }
+
+  /**
+   * Gives the memory back, when copies to the host that were begun are done. The addresses are not to be
+   * used any more. A second `free()` does nothing.
+   */
+  free(): void {
+    if (DeviceEmbeddings.isFreed(this) === undefined) detached("embeddings.free");
+    this.#freed = true;
+    translated(() => backend().vectorsFree(this.compiled));
+  }
+
+  /** @internal */
+  async freeAsync(): Promise<void> {
+    this.free();
+  }
+
+  /**
+   * The vectors that a backend returned.
+   *
+   * @internal
+   */
+  static of(found: CompiledDeviceEmbeddings): DeviceEmbeddings {
+    return new DeviceEmbeddings(key, found);
+  }
+
+  /**
+   * Whether they were freed; `undefined` for what are none.
+   *
+   * @internal
+   */
+  static isFreed(embeddings: DeviceEmbeddings): boolean | undefined {
+    return typeof embeddings === "object" && embeddings !== null && #freed in embeddings
+      ? embeddings.#freed
+      : undefined;
+  }
+}
