@@ -139,7 +139,7 @@ fn a_run_without_peers_adds_up_in_the_order_of_its_devices() {
             ] {
                 assert_eq!(error.status(), Status::Freed);
             }
-                executor.free();
+            executor.free();
 
             let error = Mesh::bootstrap(&executor, &MeshOptions::default())
                 .err()

@@ -11,6 +11,9 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest that can be said, in seconds: some thirty years.
 const LONGEST_TIMEOUT: f64 = 1e9;
 
+/// The most processes of a run.
+const MOST_PROCESSES: u32 = 65_536;
+
 /// The longest name that file systems have, in bytes.
 const LONGEST_JOB: usize = 255;
 
@@ -71,6 +74,11 @@ impl MeshOptions {
             return Err(Error::invalid(format!(
                 "`hostDomainIndex` is {index} and `hostDomainCount` is {count}: expected an index \
                  below the count, which is 1 or more"
+            )));
+        }
+        if count > MOST_PROCESSES {
+            return Err(Error::invalid(format!(
+                "`hostDomainCount` is {count}: expected at most {MOST_PROCESSES}"
             )));
         }
         Ok(Place {
@@ -194,7 +202,11 @@ mod tests {
     #[test]
     fn whatever_is_out_of_place_is_named() {
         type Change = fn(&mut MeshOptions);
-        let table: [(Change, &str); 18] = [
+        let table: [(Change, &str); 19] = [
+            (
+                |options| options.host_domain_count = Some(70_000),
+                "at most 65536",
+            ),
             (
                 |options| options.host_domain_count = None,
                 "`hostDomainIndex` is 1 and",
