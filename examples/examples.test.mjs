@@ -1,9 +1,10 @@
 // The examples, run as a person would run them.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
@@ -133,6 +134,39 @@ describe("embedding service", () => {
     const [code] = await once(service, "exit");
     assert.equal(code, 0);
     assert.equal(await errors, "");
+  });
+});
+
+describe("mesh", () => {
+  test("two processes have the mean of their texts", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "uform-mesh-"));
+    try {
+      const cargo = (...args) => {
+        const { status, stderr } = spawnSync("cargo", args, { cwd: root, encoding: "utf8" });
+        assert.equal(status, 0, stderr);
+      };
+      const tiny = ["run", "--quiet", "-p", "uform", "--example", "tiny_model", "--"];
+      cargo("xtask", "fake-gpu", folder);
+      cargo(...tiny, join(folder, "model"), "small");
+      const child = start("examples/mesh/main.mjs", [join(folder, "model")], {
+        LD_LIBRARY_PATH: folder,
+        FAKE_CUDA_DEVICES: Array(8).fill("H200:9.0:132:1024").join(","),
+      });
+      const [output, errors, [code]] = await Promise.all([
+        text(child.stdout),
+        text(child.stderr),
+        once(child, "exit"),
+      ]);
+      assert.equal(errors, "");
+      assert.equal(code, 0, output);
+      assert.match(output, /^\[0\] joined: GPUs 0 to 3 of 8 \(nvidia-hopper, peer-read\)$/m);
+      assert.match(output, /^\[1\] joined: GPUs 4 to 7 of 8 /m);
+      const means = [...output.matchAll(/^\[[01]\] mean of 8 texts: (.*)$/gm)];
+      assert.equal(means.length, 2, output);
+      assert.equal(means[0][1], means[1][1]);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
   });
 });
 

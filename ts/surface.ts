@@ -8,7 +8,14 @@
  */
 /// <reference lib="esnext.disposable" preserve="true" />
 
-export type { CompiledExecutor, CompiledModel, CoreCount, WasmModule } from "./backend/backend.js";
+export type {
+  CompiledExecutor,
+  CompiledMesh,
+  CompiledMeshDescription,
+  CompiledModel,
+  CoreCount,
+  WasmModule,
+} from "./backend/backend.js";
 export type { ModelDescription } from "./description.js";
 export { DeviceEmbeddings, type DevicePart } from "./device-embeddings.js";
 export { Embeddings } from "./embeddings.js";
@@ -56,6 +63,13 @@ export {
   type Pooling,
   type Precision,
 } from "./model.js";
+export {
+  Mesh,
+  type MeshDescription,
+  type MeshJoinOptions,
+  type MeshOptions,
+  MultimemTier,
+} from "./mesh.js";
 export { load, type LoadOptions } from "./load.js";
 export type { ModelFile, ModelSource } from "./source.js";
 export { ThreadPool, type ThreadPoolConfig } from "./pool.js";

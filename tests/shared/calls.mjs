@@ -244,9 +244,13 @@ export function calls(test, { uform, base }) {
     const { module } = executor.describe();
     executor.free();
     if (module === null) return;
-    const { ThreadPool, UnsupportedError } = uform;
+    const { Mesh, ThreadPool, UnsupportedError } = uform;
     await fails(() => ThreadPool.spawn(), UnsupportedError, "ThreadPool.spawn", "no threads");
     await fails(() => Executor.onPool(64n), UnsupportedError, "Executor.onPool", "no threads");
+    const driving = Executor.forRam();
+    await fails(() => Mesh.bootstrap(driving), UnsupportedError, "Mesh.bootstrap", "no GPU");
+    await fails(Mesh.join(driving), UnsupportedError, "Mesh.join", "no GPU");
+    driving.free();
     await fails(() => Executor.forVram(), UnsupportedError, "Executor.forVram", "drives no GPU");
     await fails(() => Model.loadRam("folder"), UnsupportedError, "Model.loadRam", "no file system");
     await fails(Model.open("folder"), UnsupportedError, "Model.open", "base URL");

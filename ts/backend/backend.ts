@@ -139,6 +139,27 @@ export interface Backend {
   /** Gives the devices' memory back. Again: nothing. */
   vectorsFree(vectors: CompiledVectors): void;
 
+  /** Waits until every process of a run has joined. */
+  meshBootstrap(executor: CompiledExecutor, config: MeshConfig): CompiledMesh;
+  /** The same without waiting. */
+  meshJoin(
+    executor: CompiledExecutor,
+    config: MeshConfig,
+    call: CompiledCall,
+    settle: Settle<CompiledMesh>,
+  ): void;
+  /** What the run is, and this process's place in it. */
+  meshDescribe(mesh: CompiledMesh): CompiledMeshDescription;
+  /** Sums vectors in place over all members of the run, without waiting. */
+  meshAllReduce(
+    mesh: CompiledMesh,
+    vectors: CompiledVectors,
+    call: CompiledCall,
+    settle: Settle<void>,
+  ): void;
+  /** Waits for the mesh's calls and leaves the run, unless a trainer borrows it. Again: nothing. */
+  meshFree(mesh: CompiledMesh): void;
+
   /** The handle of a deferred call about to be submitted. */
   callCreate(): CompiledCall;
   /** Gives up on the call: it never starts, or stops between two layers. */
@@ -189,6 +210,11 @@ export interface CompiledModel {
 /** The backend's handle of vectors on GPUs. It belongs to the environment that made it. */
 export interface CompiledVectors {
   readonly [kind]: "vectors";
+}
+
+/** The backend's handle of a mesh. It belongs to the environment that made it. */
+export interface CompiledMesh {
+  readonly [kind]: "mesh";
 }
 
 /** The backend's handle of files. */
@@ -324,6 +350,43 @@ export interface ThreadPoolConfig {
   readonly memoryDomains: readonly number[] | undefined;
   readonly threads: number | undefined;
   readonly name: string | undefined;
+}
+
+/** A process's place in a run, and where the run's processes meet. */
+export interface MeshConfig {
+  readonly hostDomainIndex: number | undefined;
+  readonly hostDomainCount: number | undefined;
+  readonly gpusPerMultimemDomain: number | undefined;
+  readonly directory: string | undefined;
+  readonly job: string | undefined;
+  readonly timeoutSeconds: number | undefined;
+}
+
+/** A run as the backend describes it. */
+export interface CompiledMeshDescription {
+  /** GPUs that one process drives. */
+  readonly gpusPerHostDomain: number;
+  /** GPUs that one multicast domain spans. */
+  readonly gpusPerMultimemDomain: number;
+  /** GPUs in the whole run. */
+  readonly gpusPerColocatedDomain: number;
+  /** This process's index. */
+  readonly hostDomainIndex: number;
+  /**
+   * The index in the whole run of this process's first GPU, where its share of a sharded dataset
+   * begins.
+   */
+  readonly firstGpuIndex: number;
+  /** How the run reduces: 0, in the switch; 1, every member reads its peers. */
+  readonly multimemTier: number;
+  /** The class of all GPUs of the run; `null`: they are of several. */
+  readonly gpuClass: string | null;
+  /** Why the run does not reduce in the switch; `null`: it does. */
+  readonly multimemObstacle: string | null;
+  /** By what the members add up; why they cannot, where they cannot. */
+  readonly reduction: string;
+  /** What lies in the job's folder of an earlier run that crashed, and how to be rid of it; or `null`. */
+  readonly leftovers: string | null;
 }
 
 /** How a model is loaded. */

@@ -182,6 +182,12 @@ class WasmBackend implements Backend {
   vectorsToHost: Backend["vectorsToHost"] = () => noDevices("embeddings.toHost");
   vectorsFree: Backend["vectorsFree"] = () => noDevices("embeddings.free");
 
+  meshBootstrap: Backend["meshBootstrap"] = () => noDevices("Mesh.bootstrap");
+  meshJoin: Backend["meshJoin"] = () => noDevices("Mesh.join");
+  meshDescribe: Backend["meshDescribe"] = () => noDevices("mesh.describe");
+  meshAllReduce: Backend["meshAllReduce"] = () => noDevices("mesh.allReduce");
+  meshFree: Backend["meshFree"] = () => noDevices("mesh.free");
+
   callCreate: Backend["callCreate"] = () => handle(this.#run((glue) => glue.callCreate()));
   callCancel: Backend["callCancel"] = (call) => this.#run((glue) => glue.callCancel(callOf(call)));
   callProgress: Backend["callProgress"] = (call) => {

@@ -10,7 +10,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use crate::machine::{
-    Answer, Device, GRANULARITY, INVALID_CONTEXT, INVALID_VALUE, Machine, Started, current, enter,
+    Answer, Device, GRANULARITY, HostFunction, INVALID_CONTEXT, INVALID_VALUE, Machine, Started,
+    current, enter,
 };
 use crate::ptx::Grid;
 
@@ -294,6 +295,11 @@ functions! {
     };
     cuStreamSynchronize(stream: usize) machine => machine.stream(stream)?.wait();
     cuStreamQuery(stream: usize) machine => machine.stream(stream)?.is_done();
+    cuLaunchHostFunc(
+        stream: usize,
+        function: Option<HostFunction>,
+        told: *mut c_void
+    ) machine => machine.call(stream, function, told);
 
     cuModuleLoadDataEx(
         module: *mut usize,

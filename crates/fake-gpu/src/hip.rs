@@ -13,7 +13,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{LazyLock, Mutex};
 
 use crate::cuda::{bus_address, explained, functions, put, put_text, words};
-use crate::machine::{Answer, INVALID_VALUE, Machine, Started, current, enter};
+use crate::machine::{Answer, HostFunction, INVALID_VALUE, Machine, Started, current, enter};
 use crate::ptx::{self, Grid};
 
 static MACHINE: Started = Started::by("FAKE_HIP_DEVICES");
@@ -125,6 +125,11 @@ functions! {
         put(device, machine.stream(stream)?.device_index() as c_int)
     };
     hipStreamSynchronize(stream: usize) machine => machine.stream(stream)?.wait();
+    hipLaunchHostFunc(
+        stream: usize,
+        function: Option<HostFunction>,
+        told: *mut c_void
+    ) machine => machine.call(stream, function, told);
     hipStreamQuery(stream: usize) machine => machine.stream(stream)?.is_done();
 
     hipModuleLoadData(module: *mut usize, image: *const c_char) machine => {

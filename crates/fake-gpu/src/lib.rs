@@ -16,6 +16,7 @@
 //! | [`environment`] | which devices there are, and what goes wrong, read from variables |
 //! | [`machine`] | devices, memory, streams and modules behind both interfaces |
 //! | `cuda`, `hip`, `nvml` | the vendors' functions |
+//! | `nccl` | sums over the devices of several processes |
 //! | `missing` | functions that are taken out of the library again |
 //! | [`ptx`] | what kernels do |
 //!
@@ -30,6 +31,9 @@
 //! | | `code917@1` | the first call returns this code, and does nothing |
 //! | | `missing:cuDeviceGetUuid` | the library has no such function |
 //! | | `multicast-bind` | multicast objects are made, and no memory can be bound to one |
+//! | `FAKE_NCCL_FAULT` | `init-hang` | communicators are never ready |
+//! | | `async-error@2` | the second collective of each communicator ends in an error |
+//! | | `killed@2` | the process is killed in the midst of it |
 //! | `FAKE_GPU_COUNTS` | `FILE` | what is alive is written there when the process ends |
 
 mod cuda;
@@ -37,5 +41,6 @@ pub mod environment;
 mod hip;
 pub mod machine;
 mod missing;
+mod nccl;
 mod nvml;
 pub mod ptx;

@@ -24,6 +24,14 @@ pub struct EmbeddingsHandle {
     account: Account,
 }
 
+impl EmbeddingsHandle {
+    /// The vectors, unless they were freed.
+    pub fn embeddings(&self) -> Result<DeviceEmbeddings> {
+        let freed = || refusal(Error::new(Status::Freed, "the vectors were freed"));
+        self.embeddings.borrow().clone().ok_or_else(freed)
+    }
+}
+
 /// Their handle in JavaScript.
 pub type CompiledVectors = External<EmbeddingsHandle>;
 
@@ -81,8 +89,7 @@ pub fn vectors_to_host(
     call: &CompiledCall,
     settle: Unknown<'_>,
 ) -> Result<()> {
-    let freed = || refusal(Error::new(Status::Freed, "the vectors were freed"));
-    let embeddings = vectors.embeddings.borrow().clone().ok_or_else(freed)?;
+    let embeddings = vectors.embeddings()?;
     let ticket = executor.environment().ticket(settle.raw())?;
     embeddings.to_host_deferred(&executor.executor, Arc::clone(call), move |outcome| {
         ticket.settle(outcome.map(Outcome::Embeddings));

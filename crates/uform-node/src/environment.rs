@@ -83,6 +83,11 @@ impl Environment {
         self.pools.borrow_mut().retain(|pool| !pool.is_finished());
     }
 
+    /// Whether it has stopped everything, and is going.
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
     /// Lets go of an executor nobody has a handle of any more. It finishes
     /// its calls and ends its threads by itself, and stays known until then.
     pub fn retire(&self, executor: &Executor) {

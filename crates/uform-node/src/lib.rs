@@ -11,7 +11,7 @@
 //! | [`outcome`] | what a call brings back, as JavaScript values |
 //! | [`arrays`] | vectors of numbers as typed arrays, copied only where that is cheaper |
 //! | [`errors`] | the engine's errors as JavaScript errors |
-//! | [`call`], [`executor`], [`pool`], [`files`], [`model`], [`embeddings`], [`hardware`] | the exported functions |
+//! | [`call`], [`executor`], [`pool`], [`files`], [`mesh`], [`model`], [`embeddings`], [`hardware`] | the exported functions |
 //!
 //! Nothing here is process-wide and mutable: an environment can come, fail, and go
 //! without another one noticing.
@@ -28,6 +28,7 @@ mod errors;
 mod executor;
 mod files;
 mod hardware;
+mod mesh;
 mod model;
 mod outcome;
 mod pool;

@@ -1,14 +1,15 @@
 //! What a call brings back, as JavaScript values.
 
 use crate::{
-    arrays::typed_array, embeddings, environment::Environment, model::ModelHandle,
-    quantize::QuantizedModel,
+    arrays::typed_array, embeddings, environment::Environment, mesh::MeshHandle,
+    model::ModelHandle, quantize::QuantizedModel,
 };
 use napi::{
     bindgen_prelude::{External, ToNapiValue, TypeName},
     check_status, sys,
 };
 use std::{ffi::CStr, ptr};
+use uform::mesh::Mesh;
 use uform::model::{DeviceEmbeddings, Embeddings, Model, quantize::Quantization};
 
 /// What a call brings back.
@@ -17,6 +18,8 @@ pub enum Outcome {
     Done,
     /// A model that was opened.
     Model(Model),
+    /// A run that was joined.
+    Mesh(Mesh),
     /// A model that was written.
     Quantization(Quantization),
     /// Vectors.
@@ -33,6 +36,11 @@ impl Outcome {
             Outcome::Done => unsafe { ToNapiValue::to_napi_value(env, ()) },
             Outcome::Model(model) => {
                 let handle = ModelHandle::new(model, Environment::of(env)?);
+                // SAFETY: `env` is entered.
+                unsafe { ToNapiValue::to_napi_value(env, External::new(handle)) }
+            }
+            Outcome::Mesh(mesh) => {
+                let handle = MeshHandle::new(mesh, Environment::of(env)?);
                 // SAFETY: `env` is entered.
                 unsafe { ToNapiValue::to_napi_value(env, External::new(handle)) }
             }

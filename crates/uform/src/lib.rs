@@ -16,6 +16,7 @@
 //! | [`kernels`] | arithmetic on slices, one table of functions a CPU class; a crate of its own |
 //! | [`executor`] | who runs, and who is next |
 //! | [`model`] | files to weights, texts to vectors |
+//! | `mesh` | processes that find each other, or fail together |
 //!
 //! Threads, files and devices sit behind the `native` feature; everything
 //! else also compiles for WebAssembly.
@@ -24,6 +25,8 @@
 pub mod device;
 pub mod executor;
 pub mod hardware;
+#[cfg(feature = "native")]
+pub mod mesh;
 pub mod model;
 pub mod placement;
 

@@ -80,7 +80,7 @@ fn devices_are_nvidias_then_amds_with_their_classes() {
             ];
             assert_eq!(addresses.collect::<Vec<_>>(), expected);
             let words = capabilities::available();
-            assert!(words.ends_with(",cuda,hip"), "{words}");
+            assert!(words.contains(",cuda,hip,"), "{words}");
         },
     );
 }

@@ -6,8 +6,14 @@ use std::path::Path;
 use crate::command::{cargo, run};
 use crate::{Result, target};
 
-/// The names: NVIDIA's driver and its management library, and AMD's.
-const NAMES: [&str; 3] = ["libcuda.so.1", "libnvidia-ml.so.1", "libamdhip64.so.6"];
+/// The names: NVIDIA's driver, its management library and NCCL; AMD's runtime and RCCL.
+const NAMES: [&str; 5] = [
+    "libcuda.so.1",
+    "libnvidia-ml.so.1",
+    "libnccl.so.2",
+    "libamdhip64.so.6",
+    "librccl.so.1",
+];
 
 /// Builds the stand-in, and copies it into a folder: a program started with the folder in `LD_LIBRARY_PATH`
 /// finds it there. Never packed.

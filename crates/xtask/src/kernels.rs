@@ -14,20 +14,25 @@ use libloading::{Library, Symbol};
 use crate::command::{in_checkout, run};
 use crate::{Result, root, target};
 
-/// The engine's.
-const ENGINE: &str = "crates/uform/src/device/kernels/uform.cu";
-/// What tells how fast a device can be.
-const RATES: &str = "crates/gpu-check/src/rates.cu";
+/// What is made of a source: for which architecture, and how its name ends.
+type Made = &'static [(&'static str, &'static str)];
 
-/// What is made of which source: for which architecture, under which name.
-const MADE: [(&str, &str, &str); 7] = [
-    (ENGINE, "compute_80", "uform.ptx"),
-    (ENGINE, "sm_80", "uform.sm_80.cubin"),
-    (ENGINE, "sm_89", "uform.sm_89.cubin"),
-    (ENGINE, "sm_90a", "uform.sm_90a.cubin"),
-    (ENGINE, "sm_100f", "uform.sm_100f.cubin"),
-    (ENGINE, "sm_120f", "uform.sm_120f.cubin"),
-    (RATES, "compute_80", "rates.ptx"),
+/// For every device there is.
+const ALL: Made = &[
+    ("compute_80", "ptx"),
+    ("sm_80", "sm_80.cubin"),
+    ("sm_89", "sm_89.cubin"),
+    ("sm_90a", "sm_90a.cubin"),
+    ("sm_100f", "sm_100f.cubin"),
+    ("sm_120f", "sm_120f.cubin"),
+];
+
+/// The sources: an encoder's kernels, those that devices add up with, and what tells how fast a device
+/// can be.
+const SOURCES: [(&str, Made); 3] = [
+    ("crates/uform/src/device/kernels/uform.cu", ALL),
+    ("crates/uform/src/device/kernels/collectives.cu", ALL),
+    ("crates/gpu-check/src/rates.cu", &[("compute_80", "ptx")]),
 ];
 
 /// The version of PTX that CUDA 11.0 brought.
@@ -35,34 +40,36 @@ const PTX_VERSION: &str = ".version 7.0";
 
 /// Makes them.
 pub fn make() -> Result {
-    each(|path, made| {
+    each(|_, path, made| {
         fs::write(path, made).map_err(|error| format!("cannot write {}: {error}", path.display()))
     })
 }
 
 /// Makes them, and compares: what is checked in is what the source says.
 pub fn check() -> Result {
-    each(|path, made| match fs::read(path) {
+    each(|source, path, made| match fs::read(path) {
         Ok(found) if found == made => Ok(()),
         _ => Err(format!(
-            "{} is not what its source becomes: run `cargo xtask kernels`",
+            "{} is not what {source} becomes: run `cargo xtask kernels`",
             path.display()
         )),
     })
 }
 
-fn each(mut with: impl FnMut(&Path, &[u8]) -> Result) -> Result {
+/// Every source, and each thing that it becomes, with its place.
+fn each(mut with: impl FnMut(&str, &Path, &[u8]) -> Result) -> Result {
     let compiler = Compiler::load(&library()?)?;
-    for (source, architecture, name) in MADE {
-        let path = root().join(source);
-        let text = fs::read(&path).map_err(|error| format!("cannot read {source}: {error}"))?;
-        let text = CString::new(text).map_err(|error| format!("{source}: {error}"))?;
-        eprintln!("$ nvrtc --gpu-architecture={architecture} --std=c++17 {source}");
-        let mut made = compiler.compile(&text, architecture)?;
-        if name.ends_with(".ptx") {
-            made = lowered(&made)?;
+    for (name, made) in SOURCES {
+        let path = root().join(name);
+        let source = fs::read(&path).map_err(|error| format!("cannot read {name}: {error}"))?;
+        let source = CString::new(source).map_err(|error| format!("{name}: {error}"))?;
+        for &(architecture, extension) in made {
+            let mut made = compiler.compile(name, &source, architecture)?;
+            if extension == "ptx" {
+                made = lowered(&made)?;
+            }
+            with(name, &path.with_extension(extension), &made)?;
         }
-        with(&path.with_file_name(name), &made)?;
     }
     Ok(())
 }
@@ -150,8 +157,12 @@ impl Compiler {
         unsafe { self.0.get(name) }.map_err(|error| error.to_string())
     }
 
-    fn compile(&self, source: &CStr, architecture: &str) -> Result<Vec<u8>> {
+    fn compile(&self, name: &str, source: &CStr, architecture: &str) -> Result<Vec<u8>> {
         let option = format!("--gpu-architecture={architecture}");
+        eprintln!("$ nvrtc {option} --std=c++17 {name}");
+        // Without its folder, as the programs have it that are checked in.
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let name = CString::new(name).map_err(|error| error.to_string())?;
         let option = CString::new(option).map_err(|error| error.to_string())?;
         let options = [option.as_ptr(), c"--std=c++17".as_ptr()];
         let mut program = 0;
@@ -160,8 +171,8 @@ impl Compiler {
             let create: Symbol<'_, Created> = self.function("nvrtcCreateProgram")?;
             let compile: Symbol<'_, Compiled> = self.function("nvrtcCompileProgram")?;
             let destroy: Symbol<'_, Destroyed> = self.function("nvrtcDestroyProgram")?;
-            let (name, none) = (c"uform.cu".as_ptr(), std::ptr::null());
-            if create(&mut program, source.as_ptr(), name, 0, none, none) != 0 {
+            let none = std::ptr::null();
+            if create(&mut program, source.as_ptr(), name.as_ptr(), 0, none, none) != 0 {
                 return Err("NVRTC makes no program".into());
             }
             let compiled = match compile(program, options.len() as c_int, options.as_ptr()) {

@@ -44,6 +44,7 @@ cargo xtask <verb>
   pack                both npm packages as tarballs, into target/package/
   demo [argument …]   examples/semantic-search
   demo-browser        examples/browser, served on this machine
+  demo-mesh           examples/mesh, on stand-ins for GPUs
   bench [argument …]  tests/bench";
 
 fn main() -> ExitCode {
@@ -76,6 +77,7 @@ fn dispatch(verb: &str, rest: &[String]) -> Result {
         ("pack", []) => pack::both(),
         ("demo", _) => program("examples/semantic-search/main.mjs", rest),
         ("demo-browser", []) => program("examples/browser/serve.mjs", rest),
+        ("demo-mesh", []) => demo_mesh(),
         ("bench", _) => program("tests/bench/bench.mjs", rest),
         _ => Err(format!("no such chore\n\n{USAGE}")),
     }
@@ -86,6 +88,24 @@ fn program(script: &str, arguments: &[String]) -> Result {
     build::all()?;
     model::fetch()?;
     command::run(command::node().arg(script).args(arguments))
+}
+
+/// Two processes of a mesh, with stand-ins for eight GPUs and NCCL, and a model of random weights.
+fn demo_mesh() -> Result {
+    build::all()?;
+    let folder = target()?.join("demo-mesh");
+    let model = folder.join("model");
+    fake_gpu::make(&folder.to_string_lossy())?;
+    let example = ["run", "--quiet", "--package", "uform", "--example", "tiny_model", "--"];
+    command::run(command::cargo().args(example).arg(&model).arg("small"))?;
+    let gpus = ["H200:9.0:132:1024"; 8].join(",");
+    command::run(
+        command::node()
+            .arg("examples/mesh/main.mjs")
+            .arg(&model)
+            .env("LD_LIBRARY_PATH", &folder)
+            .env("FAKE_CUDA_DEVICES", gpus),
+    )
 }
 
 /// The top of the checkout; this crate lies two folders deep in it.

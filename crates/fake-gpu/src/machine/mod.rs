@@ -8,6 +8,7 @@
 //! writes to several devices at once.
 
 mod code;
+mod host;
 mod memory;
 mod multicast;
 mod stream;
@@ -24,6 +25,7 @@ use memory::{Allocation, Memory};
 use multicast::Multicasts;
 use stream::Stream;
 
+pub use host::HostFunction;
 pub use multicast::GRANULARITY;
 
 /// `CUDA_ERROR_INVALID_VALUE`.

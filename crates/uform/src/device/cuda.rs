@@ -6,9 +6,12 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::ptr;
 
+use libloading::Library;
+
 use super::driver::{
     Absent, Answer, Architecture, Code, Driver, Failure, Launch, Properties, Raw, Runtime,
 };
+use super::multicast;
 use super::table::{ask, open, table, text};
 
 /// What the driver installs. `libcuda.so` is left alone: a toolkit has a stub of that name.
@@ -35,6 +38,10 @@ const NON_BLOCKING: c_uint = 1;
 const MOST_SHARED: c_uint = 8;
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: u32 = 600;
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
+pub(super) const ALREADY_REACHED: u32 = 704;
+/// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED` and `CUDA_ERROR_TOO_MANY_PEERS`.
+pub(super) const OUT_OF_REACH: [u32; 2] = [217, 711];
 // `CUjit_option`.
 const ERROR_LOG: c_uint = 5;
 const ERROR_LOG_BYTES: c_uint = 6;
@@ -85,21 +92,24 @@ table! {
     optional {
         fn cuDeviceGetUuid(*mut [u8; 16], c_int) -> u32;
         fn cuDeviceGetPCIBusId(*mut c_char, c_int, c_int) -> u32;
+        fn cuDeviceCanAccessPeer(*mut c_int, c_int, c_int) -> u32;
+        fn cuCtxEnablePeerAccess(usize, c_uint) -> u32;
     }
 }
 
 /// The driver, started.
 pub(super) struct Cuda {
     api: Api,
+    library: (&'static Library, &'static str),
 }
 
 impl Cuda {
     /// Finds and starts it.
     pub(super) fn load() -> Result<Cuda, Absent> {
-        let (library, name) = open(&NAMES)?;
+        let library = open(&NAMES)?;
         // SAFETY: declared as in `cuda.h`; `open` never closes it.
-        let api = unsafe { Api::find(library, name) }?;
-        let cuda = Cuda { api };
+        let api = unsafe { Api::find(library.0, library.1) }?;
+        let cuda = Cuda { api, library };
         ask!(cuda.cuInit(0))?;
         let mut version = 0;
         ask!(cuda.cuDriverGetVersion(&mut version))?;
@@ -113,7 +123,7 @@ impl Cuda {
         Ok(cuda)
     }
 
-    fn judge(&self, function: &'static str, code: u32) -> Answer<()> {
+    pub(super) fn judge(&self, function: &'static str, code: u32) -> Answer<()> {
         match code {
             0 => Ok(()),
             _ => Err(Failure {
@@ -255,6 +265,33 @@ impl Driver for Cuda {
     unsafe fn leave(&self, before: Raw) {
         // It was the thread's own a moment ago.
         let _ = ask!(self.cuCtxSetCurrent(before.0));
+    }
+
+    unsafe fn reach(&self, index: u32, peer: u32, context: Raw) -> Answer<bool> {
+        let api = &self.api;
+        let (Some(can), Some(enable)) = (api.cuDeviceCanAccessPeer, api.cuCtxEnablePeerAccess)
+        else {
+            return Ok(false);
+        };
+        let (mut own, mut other, mut is_possible) = (0, 0, 0);
+        ask!(self.cuDeviceGet(&mut own, index as c_int))?;
+        ask!(self.cuDeviceGet(&mut other, peer as c_int))?;
+        // SAFETY: declared as in the header; two devices, and a place for the answer.
+        let code = unsafe { can(&mut is_possible, own, other) };
+        self.judge("cuDeviceCanAccessPeer", code)?;
+        if is_possible == 0 {
+            return Ok(false);
+        }
+        // SAFETY: the peer's context, which is asked of the caller.
+        match unsafe { enable(context.0, 0) } {
+            ALREADY_REACHED => Ok(true),
+            code if OUT_OF_REACH.contains(&code) => Ok(false),
+            code => self.judge("cuCtxEnablePeerAccess", code).map(|()| true),
+        }
+    }
+
+    fn try_multicast(&self, devices: &[u32]) -> Result<(), String> {
+        multicast::attempt(self, self.library, devices)
     }
 
     fn memory(&self) -> Answer<(u64, u64)> {

@@ -205,6 +205,16 @@ pub(super) trait Driver: Send + Sync {
     /// Makes the thread's context what it was before.
     unsafe fn leave(&self, before: Raw);
 
+    /// Lets the device whose context is entered reach a peer's memory, from now on: by both
+    /// indexes, and the peer's context. `false`: this machine cannot.
+    unsafe fn reach(&self, index: u32, peer: u32, context: Raw) -> Answer<bool>;
+    /// Makes a multicast object of these devices, binds memory of each to it, and takes
+    /// everything apart again.
+    ///
+    /// # Errors
+    /// Why that cannot be done.
+    fn try_multicast(&self, devices: &[u32]) -> Result<(), String>;
+
     /// Free and total bytes of the device's memory.
     fn memory(&self) -> Answer<(u64, u64)>;
     /// Memory of the device.

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-use super::cuda::MOST_DEVICES;
+use super::cuda::{ALREADY_REACHED, MOST_DEVICES, OUT_OF_REACH};
 use super::driver::{
     Absent, Answer, Architecture, Code, Driver, Failure, Launch, Properties, Raw, Runtime,
 };
@@ -92,6 +92,8 @@ table! {
         fn hipDeviceGetUuid(*mut [u8; 16], c_int) -> u32;
         fn hipDeviceGetPCIBusId(*mut c_char, c_int, c_int) -> u32;
         fn hipStreamGetDevice(usize, *mut c_int) -> u32;
+        fn hipDeviceCanAccessPeer(*mut c_int, c_int, c_int) -> u32;
+        fn hipDeviceEnablePeerAccess(c_int, c_uint) -> u32;
     }
 }
 
@@ -356,6 +358,31 @@ impl Driver for Hip {
     unsafe fn leave(&self, before: Raw) {
         // It was the thread's own a moment ago.
         let _ = ask!(self.hipSetDevice(before.0 as c_int));
+    }
+
+    unsafe fn reach(&self, index: u32, peer: u32, _context: Raw) -> Answer<bool> {
+        let api = &self.api;
+        let (Some(can), Some(enable)) = (api.hipDeviceCanAccessPeer, api.hipDeviceEnablePeerAccess)
+        else {
+            return Ok(false);
+        };
+        let mut is_possible = 0;
+        // SAFETY: declared as in the header; two devices, and a place for the answer.
+        let code = unsafe { can(&mut is_possible, index as c_int, peer as c_int) };
+        self.judge("hipDeviceCanAccessPeer", code)?;
+        if is_possible == 0 {
+            return Ok(false);
+        }
+        // SAFETY: declared as in the header; a device.
+        match unsafe { enable(peer as c_int, 0) } {
+            ALREADY_REACHED => Ok(true),
+            code if OUT_OF_REACH.contains(&code) => Ok(false),
+            code => self.judge("hipDeviceEnablePeerAccess", code).map(|()| true),
+        }
+    }
+
+    fn try_multicast(&self, _devices: &[u32]) -> Result<(), String> {
+        Err("AMD's runtime has no multicast memory".into())
     }
 
     fn memory(&self) -> Answer<(u64, u64)> {

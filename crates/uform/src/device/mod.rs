@@ -14,6 +14,9 @@
 //!
 //! `nvml` asks NVIDIA's management library the one thing a driver tells only of a device it drives.
 //!
+//! What devices do together: [`Peers`] are those of one process, and need nothing but their driver;
+//! [`nccl`] is the vendors' library for those of several.
+//!
 //! Three rules hold throughout:
 //! - A result code is a number. Newer drivers return codes that no header of today knows, and
 //!   each of them is a [`Failure`] like any other.
@@ -24,6 +27,8 @@
 //!
 //! What is meant by a device's kernels being valid is the caller's business: to launch is unsafe.
 
+use std::sync::Arc;
+
 mod cuda;
 mod driver;
 mod hip;
@@ -32,8 +37,12 @@ mod kfd;
 mod layout;
 mod memory;
 mod module;
+mod multicast;
+pub mod nccl;
 mod nvml;
 mod owned;
+mod patience;
+mod peers;
 mod staging;
 mod stream;
 mod table;
@@ -41,11 +50,36 @@ mod table;
 pub use driver::{Absent, Architecture, Code, Failure, Properties, Runtime};
 pub use layout::{Layout, Place, View};
 pub use memory::{Buffer, HostBuffer};
-pub use module::{Argument, Kernel, Module, Shape};
+pub use module::{Argument, Kernel, MOST_ADDRESSES, Module, Shape};
 pub use nvml::free_memory;
 pub use owned::Device;
+pub use patience::Patience;
+pub use peers::{Peers, Share};
 pub use staging::{Download, Staging};
 pub use stream::{BorrowedStream, Stream};
+
+/// Whether a switch can add up what these devices have: whether a multicast object can be made of
+/// them, and memory of each bound to it. Both are tried, and given back.
+///
+/// # Errors
+/// Why not.
+pub fn try_multicast(devices: &[Arc<Device>]) -> std::result::Result<(), String> {
+    let Some(first) = devices.first() else {
+        return Err("there is no device".into());
+    };
+    let runtime = first.properties().runtime;
+    if devices
+        .iter()
+        .any(|device| device.properties().runtime != runtime)
+    {
+        return Err("the devices are of two vendors".into());
+    }
+    let indexes: Vec<u32> = devices
+        .iter()
+        .map(|device| device.properties().index)
+        .collect();
+    first.driver.try_multicast(&indexes)
+}
 
 /// The devices that this process can drive with a vendor's runtime, in the runtime's order.
 /// Without a driver that works there are none. Makes no context.

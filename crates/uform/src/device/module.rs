@@ -31,11 +31,16 @@ pub struct Shape {
     pub shared_bytes: u32,
 }
 
+/// How many addresses a kernel takes at once: more devices than any machine has that one process drives.
+pub const MOST_ADDRESSES: usize = 16;
+
 /// A kernel's argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {
     /// A pointer into the device's memory.
     Address(u64),
+    /// A structure of so many pointers, which may lie in other devices' memory that this one reaches.
+    Addresses([u64; MOST_ADDRESSES]),
     /// A 32-bit integer.
     U32(u32),
     /// A 64-bit integer.
@@ -49,6 +54,7 @@ impl Argument {
     pub(super) fn pointer(&self) -> *mut c_void {
         let value: *const c_void = match self {
             Argument::Address(value) | Argument::U64(value) => (&raw const *value).cast(),
+            Argument::Addresses(values) => (&raw const *values).cast(),
             Argument::U32(value) => (&raw const *value).cast(),
             Argument::F32(value) => (&raw const *value).cast(),
         };

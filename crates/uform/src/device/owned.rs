@@ -53,6 +53,25 @@ impl Device {
         self.within(|driver, _| driver.memory())
     }
 
+    /// Lets this device's kernels reach a peer's memory, from now on and for as long as the process
+    /// lives. `false`: this machine cannot, or the peer is another vendor's.
+    ///
+    /// # Errors
+    /// [`DeviceFault`](Status::DeviceFault).
+    pub fn reach(&self, peer: &Device) -> Result<bool> {
+        let (own, other) = (&self.properties, &peer.properties);
+        if own.runtime != other.runtime {
+            return Ok(false);
+        }
+        if own.index == other.index {
+            return Ok(true);
+        }
+        // SAFETY: both contexts are held as long as their devices are there.
+        let reach =
+            |driver: &dyn Driver| unsafe { driver.reach(own.index, other.index, peer.context) };
+        self.within(|driver, _| reach(driver))
+    }
+
     /// Works within the device's context; the thread's own is there again afterwards.
     pub(super) fn within<T>(&self, work: impl FnOnce(&dyn Driver, Raw) -> Answer<T>) -> Result<T> {
         if let Some(fault) = self.fault.get() {
@@ -62,9 +81,13 @@ impl Device {
     }
 
     /// The same for what waits, which is done on a device that faulted, too: after it the device reaches
-    /// no memory of the host's any more.
-    pub(super) fn waiting(&self, work: impl FnOnce(&dyn Driver) -> Answer<()>) -> Result<()> {
+    /// no memory of the host's any more. A wait that failed may have ended early, so it is done
+    /// again, and its first failure is told.
+    pub(super) fn waiting(&self, work: impl Fn(&dyn Driver) -> Answer<()>) -> Result<()> {
         let outcome = self.inside(|driver, _| work(driver));
+        if outcome.is_err() {
+            let _ = self.inside(|driver, _| work(driver));
+        }
         match self.fault.get() {
             Some(fault) => Err(fault.clone().into()),
             None => outcome.map_err(|failure| self.told(failure)),
@@ -85,7 +108,8 @@ impl Device {
         let _ = self.inside(|driver, _| work(driver));
     }
 
-    fn inside<T>(&self, work: impl FnOnce(&dyn Driver, Raw) -> Answer<T>) -> Answer<T> {
+    /// The same for what has failures of its own, which are none of the device's.
+    pub(super) fn inside<T>(&self, work: impl FnOnce(&dyn Driver, Raw) -> Answer<T>) -> Answer<T> {
         // SAFETY: the context is held until the device is dropped.
         let before = unsafe { self.driver.enter(self.context) }?;
         let outcome = work(self.driver, self.context);

@@ -34,7 +34,7 @@ macro_rules! table {
             unsafe fn find(
                 library: &libloading::Library,
                 name: &'static str,
-            ) -> Result<$table, $crate::device::driver::Absent> {
+            ) -> ::std::result::Result<$table, $crate::device::driver::Absent> {
                 let missing = |symbol| $crate::device::driver::Absent::Symbol {
                     library: name,
                     symbol,

@@ -325,10 +325,7 @@ impl Devices {
     pub fn lend<R>(&self, work: impl FnOnce(&mut [DrivenDevice]) -> Result<R>) -> Result<R> {
         let mut driven = lock(&self.driven);
         if driven.len() < self.places.len() {
-            return Err(Error::new(
-                Status::Freed,
-                "the executor was freed, and drives its devices no more",
-            ));
+            return Err(gone());
         }
         let mut lent = Lent {
             devices: self,
@@ -337,6 +334,18 @@ impl Devices {
         let found = work(lent.driven)?;
         lent.wait()?;
         Ok(found)
+    }
+
+    /// The devices themselves, for who does something together with others.
+    ///
+    /// # Errors
+    /// [`Freed`](Status::Freed) when the executor was freed.
+    pub fn opened(&self) -> Result<Vec<Arc<Device>>> {
+        let open = lock(&self.open);
+        match open.len() < self.places.len() {
+            true => Err(gone()),
+            false => Ok(open.clone()),
+        }
     }
 
     /// The fault of a device, which ends the use of all of them.
@@ -374,6 +383,13 @@ impl Devices {
             })
             .collect()
     }
+}
+
+fn gone() -> Error {
+    Error::new(
+        Status::Freed,
+        "the executor was freed, and drives its devices no more",
+    )
 }
 
 /// The devices while a call has them: waited for in the end, however it comes.

@@ -12,7 +12,8 @@ use super::topology::Topology;
 /// What this binary was built with, comma-separated: the words of the classes
 /// with kernels of their own, then `threads` and `forkunion` where host threads can be
 /// had and borrowed, `numa` where they and their memory can be placed, and `cuda` and `hip`
-/// where the vendors' devices can be listed; of WebAssembly what the module uses of `simd128`,
+/// where the vendors' devices can be listed, `nccl` where those of several processes can add up, and
+/// `mesh` where processes can meet; of WebAssembly what the module uses of `simd128`,
 /// `relaxed-simd` and `memory64`.
 pub fn compiled() -> String {
     let mut words: Vec<&str> = CpuClass::COMPILED
@@ -24,6 +25,8 @@ pub fn compiled() -> String {
     push(&mut words, "numa", CAN_PLACE);
     push(&mut words, "cuda", cfg!(feature = "native"));
     push(&mut words, "hip", cfg!(feature = "native"));
+    push(&mut words, "nccl", cfg!(feature = "native"));
+    push(&mut words, "mesh", cfg!(feature = "native"));
     push_module(&mut words);
     words.join(",")
 }
@@ -43,7 +46,8 @@ const CAN_PLACE: bool = cfg!(all(feature = "native", target_os = "linux"));
 /// then `amx` (tiles multiply), `vnni` (int8 dot products on x86-64), `threads`,
 /// `forkunion` (pools can be borrowed), `numa` where memory lies on more than one node,
 /// whether or not this process may allocate on all of them, and `cuda` and `hip` where
-/// the vendor's driver works and has a device. Of an engine of WebAssembly it is told
+/// the vendor's driver works and has a device; `nccl` where the library of that name, or AMD's, loads
+/// beside one, and `mesh`. Of an engine of WebAssembly it is told
 /// what the module that it loaded uses: `simd128`, `relaxed-simd`, `memory64`.
 pub fn available() -> String {
     let features = Features::here();
@@ -63,8 +67,28 @@ pub fn available() -> String {
     let is_there = |vendor| gpu_devices().iter().any(|device| device.vendor == vendor);
     push(&mut words, "cuda", is_there(GpuVendor::Nvidia));
     push(&mut words, "hip", is_there(GpuVendor::Amd));
+    push(&mut words, "nccl", has_collectives());
+    push(&mut words, "mesh", cfg!(feature = "native"));
     push_module(&mut words);
     words.join(",")
+}
+
+/// Whether a vendor whose devices there are has its library for several processes here.
+fn has_collectives() -> bool {
+    #[cfg(feature = "native")]
+    {
+        use crate::device::{Runtime, nccl};
+        let vendors = [
+            (GpuVendor::Nvidia, Runtime::Cuda),
+            (GpuVendor::Amd, Runtime::Hip),
+        ];
+        vendors.into_iter().any(|(vendor, runtime)| {
+            let mut devices = gpu_devices().iter();
+            devices.any(|device| device.vendor == vendor) && nccl::version(runtime).is_ok()
+        })
+    }
+    #[cfg(not(feature = "native"))]
+    false
 }
 
 fn push<'a>(words: &mut Vec<&'a str>, word: &'a str, is_so: bool) {
@@ -93,8 +117,8 @@ mod tests {
             "serial,wasm64-extended"
         };
         let threads = match (cfg!(feature = "native"), cfg!(target_os = "linux")) {
-            (true, true) => ",threads,forkunion,numa,cuda,hip",
-            (true, false) => ",threads,forkunion,cuda,hip",
+            (true, true) => ",threads,forkunion,numa,cuda,hip,nccl,mesh",
+            (true, false) => ",threads,forkunion,cuda,hip,nccl,mesh",
             (false, _) => "",
         };
         let module = match (

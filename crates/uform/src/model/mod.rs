@@ -80,7 +80,7 @@ pub use self::pooling_mode::Pooling;
 pub use self::residency::Residency;
 pub use self::texts::Texts;
 #[cfg(feature = "native")]
-pub use self::vram::{DeviceEmbeddings, DevicePart, VramModelOptions};
+pub use self::vram::{DeviceEmbeddings, DevicePart, DeviceShare, VramModelOptions};
 
 /// Options of loading a model. `None` is "absent".
 #[derive(Clone, Debug, Default)]

@@ -3,6 +3,9 @@
 #![allow(dead_code)]
 
 pub mod fake;
+#[cfg(target_os = "linux")]
+pub mod members;
+pub mod numbers;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod sandbox;
 pub mod tiny;

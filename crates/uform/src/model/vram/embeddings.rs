@@ -43,6 +43,19 @@ pub struct DevicePart {
     pub rows: usize,
 }
 
+/// The memory behind a [`DevicePart`].
+#[derive(Clone, Copy)]
+pub struct DeviceShare<'a> {
+    /// The device's position in [`gpu_devices`](crate::hardware::gpu_devices).
+    pub device: u32,
+    /// What the rows lie in.
+    pub buffer: &'a Buffer,
+    /// From how many bytes on.
+    pub offset: usize,
+    /// How many.
+    pub rows: usize,
+}
+
 impl DeviceEmbeddings {
     pub(super) fn new(
         dimensions: usize,
@@ -78,6 +91,16 @@ impl DeviceEmbeddings {
             rows: part.rows,
         });
         parts.collect()
+    }
+
+    /// The same, for who computes with them where they are.
+    pub fn shares(&self) -> impl Iterator<Item = DeviceShare<'_>> {
+        self.0.parts.iter().map(|part| DeviceShare {
+            device: part.device,
+            buffer: &part.buffer,
+            offset: part.offset,
+            rows: part.rows,
+        })
     }
 
     /// `[rows]` tokens of each text before any cut, special tokens and prompt included.

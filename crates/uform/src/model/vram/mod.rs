@@ -32,7 +32,7 @@ use crate::hardware::GpuClass;
 use crate::kernels::Precision;
 use crate::{Error, Result, Status};
 
-pub use self::embeddings::{DeviceEmbeddings, DevicePart};
+pub use self::embeddings::{DeviceEmbeddings, DevicePart, DeviceShare};
 pub(super) use self::encode::{encode, encode_alone};
 
 /// Options of loading a model into the memory of GPUs. `None` is "absent".

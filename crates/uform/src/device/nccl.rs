@@ -1,0 +1,653 @@
+//! Sums over the devices of several processes: NCCL, and RCCL, which is the same for AMD's devices.
+//!
+//! Optional: found when several processes first want to add up, and nothing else needs it. Everything
+//! is asked for without blocking, and looked at again and again: a peer that never comes, or
+//! that ends, is an error here, never a wait without an end. After a failure the communicators
+//! are aborted, which ends what still runs on the devices, and stay so.
+//!
+//! In which order the library adds up is its own affair: the same in every run on the same machines
+//! with the same number of elements, and not that of [`Peers`](super::Peers).
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::driver::{Absent, Runtime};
+use super::memory::Buffer;
+use super::owned::Device;
+use super::patience::{Patience, Pauses};
+use super::peers::{Share, check_devices, check_shares, check_streams, wait_all};
+use super::stream::Stream;
+use super::table::{open, table};
+use crate::{Error, Result, Status};
+
+/// What NVIDIA's packages install, and what some distributions do.
+const NVIDIAS: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+const AMDS: [&str; 2] = ["librccl.so.1", "librccl.so"];
+
+/// How many bytes an id has (`NCCL_UNIQUE_ID_BYTES`).
+pub const ID_BYTES: usize = 128;
+
+/// `NCCL_CONFIG_INITIALIZER`'s mark.
+const CONFIG_MARK: u32 = 0xcafe_beef;
+/// The version whose configuration this is, 2.14: later ones take it, and have defaults for the rest.
+const CONFIG_VERSION: u32 = 21_400;
+/// `NCCL_CONFIG_UNDEF_INT`.
+const UNDEFINED: c_int = c_int::MIN;
+
+// `ncclResult_t`.
+const SUCCESS: u32 = 0;
+const SYSTEM_ERROR: u32 = 2;
+const REMOTE_ERROR: u32 = 6;
+const IN_PROGRESS: u32 = 7;
+
+/// `ncclFloat32`.
+const FLOAT: c_int = 7;
+/// `ncclSum`.
+const SUM: c_int = 0;
+
+/// How long it may take to leave.
+const LEAVING: Duration = Duration::from_secs(10);
+
+/// `ncclConfig_t`, as far as version 2.14 knew it.
+#[repr(C)]
+struct Config {
+    size: usize,
+    mark: u32,
+    version: u32,
+    is_blocking: c_int,
+    cluster: c_int,
+}
+
+/// `ncclUniqueId`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawId([u8; ID_BYTES]);
+
+table! {
+    Api {
+        fn ncclGetVersion(*mut c_int) -> u32;
+        fn ncclGetUniqueId(*mut RawId) -> u32;
+        fn ncclGetErrorString(u32) -> *const c_char;
+        fn ncclCommInitRankConfig(*mut usize, c_int, RawId, c_int, *mut Config) -> u32;
+        fn ncclCommGetAsyncError(usize, *mut u32) -> u32;
+        fn ncclCommFinalize(usize) -> u32;
+        fn ncclCommDestroy(usize) -> u32;
+        fn ncclCommAbort(usize) -> u32;
+        fn ncclGroupStart() -> u32;
+        fn ncclGroupEnd() -> u32;
+        fn ncclAllReduce(
+            *const c_void,
+            *mut c_void,
+            usize,
+            c_int,
+            c_int,
+            usize,
+            usize
+        ) -> u32;
+        fn ncclBroadcast(
+            *const c_void,
+            *mut c_void,
+            usize,
+            c_int,
+            c_int,
+            usize,
+            usize
+        ) -> u32;
+    }
+    optional {
+        fn ncclGetLastError(usize) -> *const c_char;
+    }
+}
+
+/// By what the members of one communicator find each other. One process draws it, all are told.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UniqueId([u8; ID_BYTES]);
+
+impl UniqueId {
+    /// One that was drawn elsewhere.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Status::InvalidArgument) when it has another length.
+    pub fn from_bytes(bytes: &[u8]) -> Result<UniqueId> {
+        let id = bytes.try_into().map_err(|_| {
+            Error::invalid(format!(
+                "NCCL's id has {} bytes: expected {ID_BYTES}",
+                bytes.len()
+            ))
+        })?;
+        Ok(UniqueId(id))
+    }
+
+    /// What all are told.
+    pub fn bytes(&self) -> &[u8; ID_BYTES] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for UniqueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Who knows it can join.
+        f.write_str("UniqueId(…)")
+    }
+}
+
+/// The version of the library, as in 22104 for 2.21.4.
+///
+/// # Errors
+/// [`Unsupported`](Status::Unsupported) naming the library when it cannot be used.
+pub fn version(runtime: Runtime) -> Result<u32> {
+    let nccl = Nccl::of(runtime)?;
+    let mut version = 0;
+    // SAFETY: declared as in `nccl.h`; a place for it.
+    nccl.judge("ncclGetVersion", unsafe {
+        (nccl.api.ncclGetVersion)(&mut version)
+    })?;
+    Ok(version.unsigned_abs())
+}
+
+/// Draws an id. The members meet through this process until all are there.
+///
+/// # Errors
+/// [`Unsupported`](Status::Unsupported) naming the library when it cannot be used;
+/// [`Io`](Status::Io) when it finds no network.
+pub fn unique_id(runtime: Runtime) -> Result<UniqueId> {
+    let nccl = Nccl::of(runtime)?;
+    let mut id = RawId([0; ID_BYTES]);
+    // SAFETY: declared as in `nccl.h`; a place for it.
+    nccl.judge("ncclGetUniqueId", unsafe {
+        (nccl.api.ncclGetUniqueId)(&mut id)
+    })?;
+    Ok(UniqueId(id.0))
+}
+
+/// The library of a vendor.
+struct Nccl {
+    api: Api,
+    name: &'static str,
+}
+
+impl Nccl {
+    fn of(runtime: Runtime) -> Result<&'static Nccl> {
+        static NCCL: OnceLock<std::result::Result<Nccl, Absent>> = OnceLock::new();
+        static RCCL: OnceLock<std::result::Result<Nccl, Absent>> = OnceLock::new();
+        let (found, names, name, package) = match runtime {
+            Runtime::Cuda => (
+                &NCCL,
+                &NVIDIAS,
+                "NCCL",
+                "libnccl2, or nvidia-nccl-cu12 of PyPI",
+            ),
+            Runtime::Hip => (&RCCL, &AMDS, "RCCL", "rccl"),
+        };
+        let load = || {
+            let (library, file) = open(names)?;
+            // SAFETY: declared as in `nccl.h`; `open` never closes it.
+            let api = unsafe { Api::find(library, file) }?;
+            Ok(Nccl { api, name })
+        };
+        found.get_or_init(load).as_ref().map_err(|absent| {
+            Error::unsupported(format!(
+                "several processes add up through {name} 2.14 or newer, which is not here: {absent}: \
+                 install it (package {package}) where the loader finds it, or drive all devices from \
+                 one process, which needs none"
+            ))
+            .because(absent.clone())
+        })
+    }
+
+    /// What a code that is not 0 means, but for that of what is still going on.
+    fn judge(&self, function: &'static str, code: u32) -> Result<()> {
+        match code {
+            SUCCESS | IN_PROGRESS => Ok(()),
+            _ => Err(self.failed(function, code, None)),
+        }
+    }
+
+    fn failed(&self, function: &'static str, code: u32, communicator: Option<usize>) -> Error {
+        // SAFETY: a constant of the library's, for unknown codes too.
+        let words = unsafe { said((self.api.ncclGetErrorString)(code)) };
+        let details = self.api.ncclGetLastError.zip(communicator);
+        // SAFETY: a communicator that is there; the words stay until its next error.
+        let details = details.map(|(last, communicator)| unsafe { said(last(communicator)) });
+        let details = details.filter(|details| !details.is_empty());
+        let details = details.map_or(String::new(), |details| format!(" ({details})"));
+        Error::new(
+            status(code),
+            format!(
+                "{function} of {} failed with {code}, {words}{details}",
+                self.name
+            ),
+        )
+    }
+}
+
+/// What a code means to a caller. One that nobody knows counts as a fault, as a driver's does.
+fn status(code: u32) -> Status {
+    match code {
+        SYSTEM_ERROR | REMOTE_ERROR => Status::Io,
+        // An internal error, an invalid argument, invalid usage: what this library should not have asked.
+        3..=5 => Status::Internal,
+        _ => Status::DeviceFault,
+    }
+}
+
+/// # Safety
+/// Null, or a string that stays while it is read.
+unsafe fn said(words: *const c_char) -> String {
+    match words.is_null() {
+        true => String::new(),
+        // SAFETY: asked of the caller.
+        false => unsafe { CStr::from_ptr(words) }.to_string_lossy().into(),
+    }
+}
+
+/// This process's members of a group of devices, in which each has a number, its rank.
+pub struct Communicators {
+    nccl: &'static Nccl,
+    devices: Vec<Arc<Device>>,
+    /// The rank of the first, which the others follow.
+    first: u32,
+    ranks: u32,
+    /// A number of each device, which a barrier adds up.
+    tokens: Vec<Buffer>,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// One each. The library writes into these places when it has made them, which may be later.
+    Live(Box<[AtomicUsize]>),
+    /// Why they are gone.
+    Aborted(Status, String),
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Communicators {
+    /// Joins with all these devices, and waits until all `ranks` are there. The first device has the
+    /// rank `first`, the others follow.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Status::InvalidArgument) when ranks or devices do not fit;
+    /// [`Unsupported`](Status::Unsupported) naming the library when it cannot be used;
+    /// [`TimedOut`](Status::TimedOut), [`Aborted`](Status::Aborted) by `patience`;
+    /// [`Io`](Status::Io) when a peer went, or the network; [`DeviceFault`](Status::DeviceFault).
+    pub fn join(
+        devices: &[Arc<Device>],
+        id: &UniqueId,
+        first: u32,
+        ranks: u32,
+        patience: &Patience<'_>,
+    ) -> Result<Communicators> {
+        check_devices(devices)?;
+        let runtime = devices[0].properties().runtime;
+        if devices
+            .iter()
+            .any(|device| device.properties().runtime != runtime)
+        {
+            return Err(Error::unsupported(
+                "the devices of several processes are NVIDIA's or AMD's, not of both",
+            ));
+        }
+        let end = first as usize + devices.len();
+        if end > ranks as usize || c_int::try_from(ranks).is_err() {
+            return Err(Error::invalid(format!(
+                "{} devices from rank {first} on, of {ranks} ranks: expected no more",
+                devices.len()
+            )));
+        }
+        let nccl = Nccl::of(runtime)?;
+        let tokens = devices.iter().map(|device| {
+            let stream = device.stream()?;
+            let mut token = device.allocate(size_of::<f32>())?;
+            stream.fill(&mut token, 0)?;
+            stream.wait()?;
+            Ok(token)
+        });
+        let tokens = tokens.collect::<Result<Vec<Buffer>>>()?;
+        let places = devices.iter().map(|_| AtomicUsize::new(0));
+        let group = Communicators {
+            nccl,
+            devices: devices.to_vec(),
+            first,
+            ranks,
+            tokens,
+            state: Mutex::new(State::Live(places.collect())),
+        };
+        group.attempt(&[], |group, places| {
+            let started = group.begin(places, id);
+            // A communicator that was begun is looked at even when another one was not.
+            started.and(group.settle(places, patience, &group.named("joining")))
+        })?;
+        Ok(group)
+    }
+
+    /// How many members there are in all processes.
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// The rank of this process's first device.
+    pub fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// As [`Peers::all_reduce_sum`](super::Peers::all_reduce_sum), over all processes, all of which
+    /// ask the same.
+    ///
+    /// # Errors
+    /// As those of [`join`](Communicators::join). After any but
+    /// [`InvalidArgument`](Status::InvalidArgument) the communicators are aborted, and
+    /// what the buffers hold is unknown.
+    pub fn all_reduce_sum(
+        &self,
+        shares: &[Share<'_>],
+        count: usize,
+        patience: &Patience<'_>,
+    ) -> Result<()> {
+        check_shares(&self.devices, shares, count)?;
+        self.reduce(shares, count, patience, "a sum")
+    }
+
+    /// As [`Peers::broadcast`](super::Peers::broadcast), over all processes, all of which ask the
+    /// same. `from` is a rank.
+    ///
+    /// # Errors
+    /// As those of [`all_reduce_sum`](Communicators::all_reduce_sum).
+    pub fn broadcast(
+        &self,
+        shares: &[Share<'_>],
+        count: usize,
+        from: u32,
+        patience: &Patience<'_>,
+    ) -> Result<()> {
+        check_shares(&self.devices, shares, count)?;
+        if from >= self.ranks {
+            return Err(Error::invalid(format!(
+                "there is no member {from} to copy from: expected 0 to {}",
+                self.ranks - 1
+            )));
+        }
+        let what = self.named("a broadcast");
+        self.collective(
+            shares,
+            count,
+            patience,
+            ("ncclBroadcast", &what),
+            |at, communicator| {
+                let place = shares[at].address() as usize as *mut c_void;
+                let (api, root) = (&self.nccl.api, from as c_int);
+                let stream = shares[at].stream.address() as usize;
+                // SAFETY: declared as in `nccl.h`; the buffer was checked to have as many numbers, and
+                // is borrowed until the stream has been waited for.
+                unsafe {
+                    (api.ncclBroadcast)(place, place, count, FLOAT, root, communicator, stream)
+                }
+            },
+        )
+    }
+
+    /// Waits until all processes have come to this, and all that was submitted to these streams is
+    /// done.
+    ///
+    /// # Errors
+    /// As those of [`all_reduce_sum`](Communicators::all_reduce_sum).
+    pub fn barrier(&self, streams: &[&Stream], patience: &Patience<'_>) -> Result<()> {
+        check_streams(&self.devices, streams)?;
+        let pairs = streams.iter().zip(&self.tokens);
+        let shares: Vec<Share<'_>> = pairs
+            .map(|(stream, buffer)| Share {
+                stream,
+                buffer,
+                offset: 0,
+            })
+            .collect();
+        self.reduce(&shares, 1, patience, "a barrier")
+    }
+
+    fn reduce(
+        &self,
+        shares: &[Share<'_>],
+        count: usize,
+        patience: &Patience<'_>,
+        what: &str,
+    ) -> Result<()> {
+        let what = self.named(what);
+        self.collective(
+            shares,
+            count,
+            patience,
+            ("ncclAllReduce", &what),
+            |at, communicator| {
+                let place = shares[at].address() as usize as *mut c_void;
+                let stream = shares[at].stream.address() as usize;
+                let reduce = self.nccl.api.ncclAllReduce;
+                // SAFETY: as for a broadcast.
+                unsafe { reduce(place, place, count, FLOAT, SUM, communicator, stream) }
+            },
+        )
+    }
+
+    fn named(&self, what: &str) -> String {
+        format!("{what} of {} over {} members", self.nccl.name, self.ranks)
+    }
+
+    /// Begins the communicators, in a group: each waits for all others, those of this process too.
+    fn begin(&self, places: &[AtomicUsize], id: &UniqueId) -> Result<()> {
+        let api = &self.nccl.api;
+        self.grouped("ncclCommInitRankConfig", |at, _| {
+            let mut config = Config {
+                size: size_of::<Config>(),
+                mark: CONFIG_MARK,
+                version: CONFIG_VERSION,
+                is_blocking: 0,
+                cluster: UNDEFINED,
+            };
+            let (ranks, rank) = (self.ranks as c_int, (self.first as usize + at) as c_int);
+            let place = places[at].as_ptr();
+            // SAFETY: declared as in `nccl.h`; the place stays as long as the group, which
+            // waits, or aborts, before it goes.
+            unsafe { (api.ncclCommInitRankConfig)(place, ranks, RawId(id.0), rank, &mut config) }
+        })
+    }
+
+    /// Asks something for every device, within its context, as one group.
+    fn grouped(
+        &self,
+        function: &'static str,
+        ask: impl Fn(usize, &Arc<Device>) -> u32,
+    ) -> Result<()> {
+        let api = &self.nccl.api;
+        // SAFETY: takes nothing.
+        let begun = unsafe { (api.ncclGroupStart)() };
+        self.nccl.judge("ncclGroupStart", begun)?;
+        let asked = self
+            .devices
+            .iter()
+            .enumerate()
+            .try_for_each(|(at, device)| {
+                let code = device.inside(|_, _| Ok(ask(at, device)))?;
+                self.nccl.judge(function, code)
+            });
+        // SAFETY: begun above.
+        let ended = unsafe { (api.ncclGroupEnd)() };
+        asked.and(self.nccl.judge("ncclGroupEnd", ended))
+    }
+
+    /// A collective: submitted for all devices, then waited for.
+    fn collective(
+        &self,
+        shares: &[Share<'_>],
+        count: usize,
+        patience: &Patience<'_>,
+        (function, what): (&'static str, &str),
+        submit: impl Fn(usize, usize) -> u32,
+    ) -> Result<()> {
+        self.attempt(shares, |group, places| {
+            // Numbers there are none: nobody waits for anybody.
+            if count == 0 {
+                return wait_all(shares.iter().map(|share| share.stream));
+            }
+            group.grouped(function, |at, _| {
+                submit(at, places[at].load(Ordering::Acquire))
+            })?;
+            group.settle(places, patience, what)?;
+            let mut pauses = Pauses::new();
+            while !all_done(shares)? {
+                group.is_settled(places)?;
+                patience.check(what)?;
+                pauses.pause();
+            }
+            Ok(())
+        })
+    }
+
+    /// Does something with the communicators, which are aborted if it fails: then nothing
+    /// of it runs any more.
+    fn attempt(
+        &self,
+        shares: &[Share<'_>],
+        work: impl FnOnce(&Self, &[AtomicUsize]) -> Result<()>,
+    ) -> Result<()> {
+        let mut state = locked(&self.state);
+        let places = match &*state {
+            State::Live(places) => places,
+            State::Aborted(status, message) => return Err(Error::new(*status, message.clone())),
+        };
+        let outcome = work(self, places);
+        if let Err(error) = &outcome {
+            self.abort(places);
+            *state = State::Aborted(error.status(), error.message().into());
+            // Nothing reaches the buffers when this returns; it was told already why.
+            let _ = wait_all(shares.iter().map(|share| share.stream));
+        }
+        outcome
+    }
+
+    /// Waits until no communicator has anything under way on the host.
+    fn settle(&self, places: &[AtomicUsize], patience: &Patience<'_>, what: &str) -> Result<()> {
+        let mut pauses = Pauses::new();
+        while !self.is_settled(places)? {
+            patience.check(what)?;
+            pauses.pause();
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// What happened to a communicator meanwhile.
+    fn is_settled(&self, places: &[AtomicUsize]) -> Result<bool> {
+        const FUNCTION: &str = "ncclCommGetAsyncError";
+        let mut are_all = true;
+        for place in places {
+            let communicator = place.load(Ordering::Acquire);
+            if communicator == 0 {
+                are_all = false;
+                continue;
+            }
+            let mut code = SUCCESS;
+            let look = self.nccl.api.ncclCommGetAsyncError;
+            // SAFETY: declared as in `nccl.h`; a communicator that is there, and a place for it.
+            let looked = unsafe { look(communicator, &mut code) };
+            self.nccl.judge(FUNCTION, looked)?;
+            match code {
+                SUCCESS => {}
+                IN_PROGRESS => are_all = false,
+                _ => return Err(self.nccl.failed(FUNCTION, code, Some(communicator))),
+            }
+        }
+        Ok(are_all)
+    }
+
+    fn abort(&self, places: &[AtomicUsize]) {
+        self.each(places, |communicator| {
+            // SAFETY: a communicator that is there; nobody asks it anything afterwards.
+            unsafe { (self.nccl.api.ncclCommAbort)(communicator) }
+        });
+    }
+
+    /// Whoever gives communicators back can do nothing about their failures.
+    fn each(&self, places: &[AtomicUsize], ask: impl Fn(usize) -> u32) {
+        for (device, place) in self.devices.iter().zip(places) {
+            let communicator = place.load(Ordering::Acquire);
+            if communicator != 0 {
+                let _ = device.inside(|_, _| Ok(ask(communicator)));
+            }
+        }
+    }
+
+    /// Ends the communicators when all peers have what they were sent; whether that worked.
+    fn leave(&self, places: &[AtomicUsize]) -> Result<()> {
+        self.grouped("ncclCommFinalize", |at, _| {
+            // SAFETY: a communicator that is there.
+            unsafe { (self.nccl.api.ncclCommFinalize)(places[at].load(Ordering::Acquire)) }
+        })?;
+        let patience = Patience::until(Instant::now() + LEAVING, &|| false);
+        self.settle(places, &patience, "leaving")
+    }
+}
+
+fn all_done(shares: &[Share<'_>]) -> Result<bool> {
+    let mut all = true;
+    for share in shares {
+        all &= share.stream.is_done()?;
+    }
+    Ok(all)
+}
+
+impl Drop for Communicators {
+    fn drop(&mut self) {
+        let state = std::mem::replace(
+            self.state
+                .get_mut()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+            State::Aborted(Status::Freed, String::new()),
+        );
+        if let State::Live(places) = state {
+            match self.leave(&places) {
+                // SAFETY: a communicator that is there, for the last time.
+                Ok(()) => self.each(&places, |communicator| unsafe {
+                    (self.nccl.api.ncclCommDestroy)(communicator)
+                }),
+                Err(_) => self.abort(&places),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_status_and_an_unknown_one_is_a_fault() {
+        for (code, expected) in [
+            (1, Status::DeviceFault),
+            (SYSTEM_ERROR, Status::Io),
+            (3, Status::Internal),
+            (4, Status::Internal),
+            (5, Status::Internal),
+            (REMOTE_ERROR, Status::Io),
+            (8, Status::DeviceFault),
+            (u32::MAX, Status::DeviceFault),
+        ] {
+            assert_eq!(status(code), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn an_id_has_its_length_and_is_not_shown() {
+        let id = UniqueId::from_bytes(&[7; ID_BYTES]).unwrap();
+        assert_eq!(id.bytes(), &[7; ID_BYTES]);
+        assert_eq!(format!("{id:?}"), "UniqueId(…)");
+        let error = UniqueId::from_bytes(&[7; 3]).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+        assert!(error.message().contains("3 bytes: expected 128"), "{error}");
+    }
+}
