@@ -3,7 +3,6 @@
 #![allow(dead_code)]
 
 pub mod fake;
-pub mod numbers;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod sandbox;
 pub mod tiny;
