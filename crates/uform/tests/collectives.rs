@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use common::fake::{Case, MARK, alone, check_counts, drivers};
+use common::numbers;
 use uform::device::{
     Argument, Buffer, Code, Device, MOST_ADDRESSES, Patience, Runtime, Shape, Share, Stream,
     devices, nccl, try_multicast,
@@ -28,16 +29,9 @@ fn h200s(count: usize) -> String {
     [H200].repeat(count).join(",")
 }
 
-/// Numbers between −1 and 1 that look like chance, others for each member.
+/// A member's own numbers.
 fn values(member: usize, count: usize) -> Vec<f32> {
-    let mut state = (member as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    std::iter::repeat_with(next).take(count).collect()
+    numbers::values(member as u64 + 1, count)
 }
 
 /// The sums of so many members in their order, each step rounded.

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod fake;
+pub mod numbers;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod sandbox;
 pub mod tiny;
