@@ -7,6 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use common::fake::{Case, alone};
+use common::numbers::values;
 use half::bf16;
 use uform::Result;
 use uform::device::{Argument, Buffer, Code, Device, Module, Runtime, Shape, Stream, kernels};
@@ -130,18 +131,6 @@ const ABSENT: Argument = Argument::Address(0);
 
 fn count(value: usize) -> Argument {
     Argument::U32(value as u32)
-}
-
-/// Numbers between −1 and 1 that look like chance, the same for a seed.
-fn values(seed: u64, count: usize) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    std::iter::repeat_with(next).take(count).collect()
 }
 
 fn rounded(values: &[f32]) -> Vec<bf16> {

@@ -14,24 +14,20 @@ use libloading::{Library, Symbol};
 use crate::command::{in_checkout, run};
 use crate::{Result, root, target};
 
-/// The engine's: an encoder's kernels, and those that devices add up with.
-const ENGINE: &str = "crates/uform/src/device/kernels/uform.cu";
-const COLLECTIVES: &str = "crates/uform/src/device/kernels/collectives.cu";
+/// The sources: an encoder's kernels, and those that devices add up with.
+const SOURCES: [&str; 2] = [
+    "crates/uform/src/device/kernels/uform.cu",
+    "crates/uform/src/device/kernels/collectives.cu",
+];
 
-/// What is made of which source: for which architecture, under which name.
-const MADE: [(&str, &str, &str); 12] = [
-    (ENGINE, "compute_80", "uform.ptx"),
-    (ENGINE, "sm_80", "uform.sm_80.cubin"),
-    (ENGINE, "sm_89", "uform.sm_89.cubin"),
-    (ENGINE, "sm_90a", "uform.sm_90a.cubin"),
-    (ENGINE, "sm_100f", "uform.sm_100f.cubin"),
-    (ENGINE, "sm_120f", "uform.sm_120f.cubin"),
-    (COLLECTIVES, "compute_80", "collectives.ptx"),
-    (COLLECTIVES, "sm_80", "collectives.sm_80.cubin"),
-    (COLLECTIVES, "sm_89", "collectives.sm_89.cubin"),
-    (COLLECTIVES, "sm_90a", "collectives.sm_90a.cubin"),
-    (COLLECTIVES, "sm_100f", "collectives.sm_100f.cubin"),
-    (COLLECTIVES, "sm_120f", "collectives.sm_120f.cubin"),
+/// What is made of each: for which architecture, and how its name ends.
+const MADE: [(&str, &str); 6] = [
+    ("compute_80", "ptx"),
+    ("sm_80", "sm_80.cubin"),
+    ("sm_89", "sm_89.cubin"),
+    ("sm_90a", "sm_90a.cubin"),
+    ("sm_100f", "sm_100f.cubin"),
+    ("sm_120f", "sm_120f.cubin"),
 ];
 
 /// The version of PTX that CUDA 11.0 brought.
@@ -39,34 +35,36 @@ const PTX_VERSION: &str = ".version 7.0";
 
 /// Makes them.
 pub fn make() -> Result {
-    each(|path, made| {
+    each(|_, path, made| {
         fs::write(path, made).map_err(|error| format!("cannot write {}: {error}", path.display()))
     })
 }
 
 /// Makes them, and compares: what is checked in is what the source says.
 pub fn check() -> Result {
-    each(|path, made| match fs::read(path) {
+    each(|source, path, made| match fs::read(path) {
         Ok(found) if found == made => Ok(()),
         _ => Err(format!(
-            "{} is not what its source becomes: run `cargo xtask kernels`",
+            "{} is not what {source} becomes: run `cargo xtask kernels`",
             path.display()
         )),
     })
 }
 
-fn each(mut with: impl FnMut(&Path, &[u8]) -> Result) -> Result {
+/// Every source, and each thing that it becomes, with its place.
+fn each(mut with: impl FnMut(&str, &Path, &[u8]) -> Result) -> Result {
     let compiler = Compiler::load(&library()?)?;
-    for (source, architecture, name) in MADE {
-        let path = root().join(source);
-        let text = fs::read(&path).map_err(|error| format!("cannot read {source}: {error}"))?;
-        let text = CString::new(text).map_err(|error| format!("{source}: {error}"))?;
-        eprintln!("$ nvrtc --gpu-architecture={architecture} --std=c++17 {source}");
-        let mut made = compiler.compile(&text, architecture)?;
-        if name.ends_with(".ptx") {
-            made = lowered(&made)?;
+    for name in SOURCES {
+        let path = root().join(name);
+        let source = fs::read(&path).map_err(|error| format!("cannot read {name}: {error}"))?;
+        let source = CString::new(source).map_err(|error| format!("{name}: {error}"))?;
+        for (architecture, extension) in MADE {
+            let mut made = compiler.compile(name, &source, architecture)?;
+            if extension == "ptx" {
+                made = lowered(&made)?;
+            }
+            with(name, &path.with_extension(extension), &made)?;
         }
-        with(&path.with_file_name(name), &made)?;
     }
     Ok(())
 }
@@ -154,8 +152,12 @@ impl Compiler {
         unsafe { self.0.get(name) }.map_err(|error| error.to_string())
     }
 
-    fn compile(&self, source: &CStr, architecture: &str) -> Result<Vec<u8>> {
+    fn compile(&self, name: &str, source: &CStr, architecture: &str) -> Result<Vec<u8>> {
         let option = format!("--gpu-architecture={architecture}");
+        eprintln!("$ nvrtc {option} --std=c++17 {name}");
+        // Without its folder, as the programs have it that are checked in.
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let name = CString::new(name).map_err(|error| error.to_string())?;
         let option = CString::new(option).map_err(|error| error.to_string())?;
         let options = [option.as_ptr(), c"--std=c++17".as_ptr()];
         let mut program = 0;
@@ -164,8 +166,8 @@ impl Compiler {
             let create: Symbol<'_, Created> = self.function("nvrtcCreateProgram")?;
             let compile: Symbol<'_, Compiled> = self.function("nvrtcCompileProgram")?;
             let destroy: Symbol<'_, Destroyed> = self.function("nvrtcDestroyProgram")?;
-            let (name, none) = (c"uform.cu".as_ptr(), std::ptr::null());
-            if create(&mut program, source.as_ptr(), name, 0, none, none) != 0 {
+            let none = std::ptr::null();
+            if create(&mut program, source.as_ptr(), name.as_ptr(), 0, none, none) != 0 {
                 return Err("NVRTC makes no program".into());
             }
             let compiled = match compile(program, options.len() as c_int, options.as_ptr()) {
