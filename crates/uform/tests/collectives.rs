@@ -769,6 +769,43 @@ fn a_wait_ends_by_its_deadline_or_by_being_given_up() {
     }
 }
 
+/// Every call of the driver fails once, among members that come to the same sum by the library: an error
+/// at once, and neither a communicator nor anything of a device is left.
+#[test]
+fn a_failure_anywhere_ends_the_group() {
+    let faults: Vec<String> = (20..110)
+        .step_by(3)
+        .map(|call| format!("code917@{call}"))
+        .collect();
+    let process = |fault| Process {
+        devices: 2,
+        fault,
+        ..Process::default()
+    };
+    let processes: Vec<Process<'_>> = faults.iter().map(|fault| process(fault)).collect();
+    at_once("a_failure_anywhere_ends_the_group", &processes, |_, _| {
+        let sum = || {
+            let devices = open()?;
+            let id = nccl::unique_id(Runtime::Cuda)?;
+            let collectives = Collectives::across(&devices, &id, 0, 2, &patient())?;
+            let mut team = Team::new(&devices, 0, 40)?;
+            team.fill()?;
+            team.sum(&collectives, &patient())?;
+            Ok(team)
+        };
+        let start = Instant::now();
+        let outcome: Result<Team> = sum();
+        if let Err(error) = outcome {
+            let status = error.status();
+            assert!(
+                matches!(status, Status::DeviceFault | Status::Unsupported),
+                "{error}"
+            );
+        }
+        assert!(start.elapsed() < LONG);
+    });
+}
+
 #[test]
 fn without_the_library_several_processes_are_not_supported() {
     let two = h200s(2);

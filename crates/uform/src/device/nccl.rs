@@ -251,7 +251,7 @@ pub struct Communicators {
     /// The rank of the first, which the others follow.
     first: u32,
     ranks: u32,
-    /// A number of each device, which a barrier adds up.
+    /// A number of each device, which a barrier adds up: whatever it is.
     tokens: Vec<Buffer>,
     state: Mutex<State>,
 }
@@ -303,13 +303,9 @@ impl Communicators {
             )));
         }
         let nccl = Nccl::of(runtime)?;
-        let tokens = devices.iter().map(|device| {
-            let stream = device.stream()?;
-            let mut token = device.allocate(size_of::<f32>())?;
-            stream.fill(&mut token, 0)?;
-            stream.wait()?;
-            Ok(token)
-        });
+        let tokens = devices
+            .iter()
+            .map(|device| device.allocate(size_of::<f32>()));
         let tokens = tokens.collect::<Result<Vec<Buffer>>>()?;
         let places = devices.iter().map(|_| AtomicUsize::new(0));
         let group = Communicators {
@@ -321,9 +317,8 @@ impl Communicators {
             state: Mutex::new(State::Live(places.collect())),
         };
         group.attempt(&[], |group, places| {
-            let started = group.begin(places, id);
-            // A communicator that was begun is looked at even when another one was not.
-            started.and(group.settle(places, patience, &group.named("joining")))
+            group.begin(places, id)?;
+            group.settle(places, patience, &group.named("joining"))
         })?;
         Ok(group)
     }
@@ -572,12 +567,15 @@ impl Communicators {
         });
     }
 
-    /// Whoever gives communicators back can do nothing about their failures.
+    /// Asks something of every communicator that was made, for the last time: whoever gives them back can do
+    /// nothing about their failures.
     fn each(&self, places: &[AtomicUsize], ask: impl Fn(usize) -> u32) {
         for (device, place) in self.devices.iter().zip(places) {
             let communicator = place.load(Ordering::Acquire);
             if communicator != 0 {
-                let _ = device.inside(|_, _| Ok(ask(communicator)));
+                let asked = device.inside(|_, _| Ok(ask(communicator)));
+                // Where the context cannot be entered any more, it goes all the same.
+                asked.unwrap_or_else(|_| ask(communicator));
             }
         }
     }
