@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::embeddings::Embeddings;
+use crate::device::Buffer;
 use crate::executor::{Control, Executor, Piece};
 use crate::memory::zeros;
 use crate::{Error, Result, Status};
