@@ -1,7 +1,7 @@
 /**
  * Local text embeddings, on threads placed by you.
  *
- * An {@link Executor} runs: it owns threads. A {@link Model} owns: its weights. A verb of a model,
+ * An {@link Executor} runs: it owns threads, and drives GPUs. A {@link Model} owns: its weights. A verb of a model,
  * such as {@link Model.encodeText}, takes the executor to run on among its options.
  *
  * @packageDocumentation

@@ -12,18 +12,10 @@ const drivers = makeDrivers();
 /** Random weights, two layers, 64 wide, texts of up to 512 tokens. */
 const small = join(drivers.folder, "small");
 test.before(() => {
-  const example = [
-    "run",
-    "--quiet",
-    "-p",
-    "uform",
-    "--example",
-    "tiny_model",
-    "--",
-    small,
-    "small",
-  ];
-  const { status, stderr } = spawnSync("cargo", example, { cwd: root, encoding: "utf8" });
+  const { status, stderr } = spawnSync("cargo", ["xtask", "tiny-model", small], {
+    cwd: root,
+    encoding: "utf8",
+  });
   assert.equal(status, 0, stderr);
 });
 test.after(() => drivers.remove());

@@ -18,6 +18,7 @@ mod newer_node;
 mod pack;
 mod tally;
 mod test;
+mod tiny_model;
 mod wasm;
 mod wasm_kernels;
 
@@ -39,6 +40,7 @@ cargo xtask <verb>
   kernels [--check]   the GPU kernels, out of CUDA C++; --check only compares with what is there
   test [--soak]       every test; --soak repeats the patient ones many times
   lint                formatting, clippy, the TypeScript compiler
+  tiny-model DIR      a made-up model of two small layers, for tests, into DIR
   wasm                the WebAssembly modules, into dist/web/
   wasm-check          the engine compiles for WebAssembly
   pack                both npm packages as tarballs, into target/package/
@@ -72,6 +74,7 @@ fn dispatch(verb: &str, rest: &[String]) -> Result {
         ("test", []) => test::all(test::Depth::Short),
         ("test", [flag]) if flag == "--soak" => test::all(test::Depth::Soak),
         ("lint", []) => check::lint(),
+        ("tiny-model", [folder]) => tiny_model::make(folder),
         ("wasm", []) => wasm::make(),
         ("wasm-check", []) => check::wasm(),
         ("pack", []) => pack::both(),
