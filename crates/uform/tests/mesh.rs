@@ -94,6 +94,32 @@ fn sixteen_meet() {
     rounds(16, 1);
 }
 
+/// Who leaves first may come again before the others have left, or have even read that the run was on.
+#[test]
+fn one_job_is_joined_again_and_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let meeting = Meeting {
+        directory: directory.path(),
+        job: "job",
+        timeout: Duration::from_secs(100),
+    };
+    let turns = if soaking() { 300 } else { 20 };
+    thread::scope(|scope| {
+        for index in 0..3 {
+            let member = Role::new(directory.path(), index, 3).member();
+            let meeting = &meeting;
+            scope.spawn(move || {
+                for _ in 0..turns {
+                    let joined = join(member.clone(), meeting, &Control::new(), &mut |_| Ok(()));
+                    let joined = joined.unwrap();
+                    assert!(joined.members.iter().map(|member| member.index).eq(0..3));
+                }
+            });
+        }
+    });
+    assert_empty(directory.path());
+}
+
 /// A process that disagrees, and what all are told.
 #[test]
 fn whoever_disagrees_everybody_is_told_the_same() {
