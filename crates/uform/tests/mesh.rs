@@ -5,12 +5,12 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime};
-use std::{env, iter};
 
 use common::members::{End, Role, be_a_member, run};
 use serde_json::{Value, json};
@@ -410,7 +410,12 @@ fn a_folder_that_vanishes_is_told_at_once() {
     };
     let member = role.start();
     let job = directory.path().join("job");
-    while fs::read_dir(&job).map_or(0, iter::Iterator::count) == 0 {
+    // Until its first record is there it would make the folder anew.
+    let is_there = || {
+        let mut names = fs::read_dir(&job).into_iter().flatten().flatten();
+        names.any(|entry| entry.file_name().to_string_lossy().starts_with("member-"))
+    };
+    while !is_there() {
         thread::sleep(Duration::from_millis(5));
     }
     // Somebody tidies up; the process may be writing anew meanwhile.
