@@ -215,13 +215,28 @@ test("an environment that ends leaves the run it was joining", () =>
       const worker = new Worker(code, { eval: true });
       await isJoining();
       await worker.terminate();
-      if (readdirSync(directory).length > 0) throw new Error("the worker left files");
-      join(require("uform"), directory);
-      await isJoining();
-      process.exit();
     }
     const code = `(${main})(${join}, ${JSON.stringify(directory)})`;
     await node(drivers.folder, ["-e", code], eight);
+  }));
+
+test("a process that ends without freeing its mesh leaves the run", () =>
+  meeting(async (directory) => {
+    const member = async ({ Executor, Mesh }, { index, directory }) => {
+      const executor = Executor.forVram({ devices: [index] });
+      globalThis.mesh = await Mesh.join(executor, {
+        hostDomainIndex: index,
+        hostDomainCount: 2,
+        directory,
+        job: "job",
+      });
+      return globalThis.mesh.describe().firstGpuIndex;
+    };
+    const ends = await Promise.all([0, 1].map((index) => run(member, { index, directory })));
+    assert.deepEqual(
+      ends.map(({ value }) => value),
+      [0, 1],
+    );
   }));
 
 test("who does not come, and who disagrees, is named in every process", async () => {

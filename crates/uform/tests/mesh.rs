@@ -5,12 +5,12 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime};
-use std::{env, iter};
 
 use common::members::{End, Role, be_a_member, run};
 use serde_json::{Value, json};
@@ -92,6 +92,32 @@ fn four_meet() {
 #[test]
 fn sixteen_meet() {
     rounds(16, 1);
+}
+
+/// Who leaves first may come again before the others have left, or have even read that the run was on.
+#[test]
+fn one_job_is_joined_again_and_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let meeting = Meeting {
+        directory: directory.path(),
+        job: "job",
+        timeout: Duration::from_secs(100),
+    };
+    let turns = if soaking() { 300 } else { 20 };
+    thread::scope(|scope| {
+        for index in 0..3 {
+            let member = Role::new(directory.path(), index, 3).member();
+            let meeting = &meeting;
+            scope.spawn(move || {
+                for _ in 0..turns {
+                    let joined = join(member.clone(), meeting, &Control::new(), &mut |_| Ok(()));
+                    let joined = joined.unwrap();
+                    assert!(joined.members.iter().map(|member| member.index).eq(0..3));
+                }
+            });
+        }
+    });
+    assert_empty(directory.path());
 }
 
 /// A process that disagrees, and what all are told.
@@ -384,7 +410,12 @@ fn a_folder_that_vanishes_is_told_at_once() {
     };
     let member = role.start();
     let job = directory.path().join("job");
-    while fs::read_dir(&job).map_or(0, iter::Iterator::count) == 0 {
+    // Until its first record is there it would make the folder anew.
+    let is_there = || {
+        let mut names = fs::read_dir(&job).into_iter().flatten().flatten();
+        names.any(|entry| entry.file_name().to_string_lossy().starts_with("member-"))
+    };
+    while !is_there() {
         thread::sleep(Duration::from_millis(5));
     }
     // Somebody tidies up; the process may be writing anew meanwhile.

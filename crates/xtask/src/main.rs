@@ -99,7 +99,15 @@ fn demo_mesh() -> Result {
     let folder = target()?.join("demo-mesh");
     let model = folder.join("model");
     fake_gpu::make(&folder.to_string_lossy())?;
-    let example = ["run", "--quiet", "--package", "uform", "--example", "tiny_model", "--"];
+    let example = [
+        "run",
+        "--quiet",
+        "--package",
+        "uform",
+        "--example",
+        "tiny_model",
+        "--",
+    ];
     command::run(command::cargo().args(example).arg(&model).arg("small"))?;
     let gpus = ["H200:9.0:132:1024"; 8].join(",");
     command::run(

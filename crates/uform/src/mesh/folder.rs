@@ -158,6 +158,7 @@ impl Folder {
         match read::<Record>(&self.path.join(name)) {
             Ok(Some(record)) if record.nonce == nonce => {
                 let life = record.member.process.life(&self.here);
+                view.unreadable.remove(name);
                 let (record, gone) = (record.into(), false);
                 view.others.insert(nonce, Sighting { record, life, gone });
             }

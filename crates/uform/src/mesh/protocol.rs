@@ -32,7 +32,7 @@ use super::checks::{disagreement, indexes, missing, named};
 use super::member::{Member, Nonce};
 use super::process::Life;
 use super::record::{Agreed, Kind, Record, Refusal, Run, Verdict};
-use super::view::{Clock, View};
+use super::view::{Clock, Sighting, View};
 
 /// A process's side of the joining. Its state is its record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -127,13 +127,20 @@ impl Protocol {
         }
     }
 
-    /// The records of those that are known to have been alive after this process began, and may
-    /// be of its run. Who is of another may be about to leave it, and then to come anew.
+    /// Those that are known to have been alive after this process began, and may be of its run, also
+    /// when they have left since. Who is of another may be about to leave it, and then to come anew.
+    fn came<'a>(&'a self, view: &'a View) -> impl Iterator<Item = &'a Sighting> {
+        view.others.values().filter(|other| {
+            let answers = other.record.seen.contains(&self.own.nonce);
+            answers && !self.is_of_another_run(&other.record)
+        })
+    }
+
+    /// The records of those of them that have not left.
     fn met<'a>(&'a self, view: &'a View) -> impl Iterator<Item = &'a Record> {
-        let there = view.others.values().filter(|other| !other.gone);
+        let there = self.came(view).filter(|other| !other.gone);
         let there = there.filter(|other| other.life != Life::Ended);
-        let met = there.map(|other| &*other.record);
-        met.filter(|other| other.seen.contains(&self.own.nonce) && !self.is_of_another_run(other))
+        there.map(|other| &*other.record)
     }
 
     /// Waits for as many as there should be.
@@ -228,14 +235,13 @@ impl Protocol {
 
     /// Stays until everybody concerned knows, or for as long as patience lasts.
     fn refused_step(&self, refusal: &Refusal, view: &View, clock: Clock) -> Next {
-        let met: Vec<&Record> = self.met(view).collect();
-        let knows = |record: &&Record| record.refused.is_some() || record.agreed.is_some();
+        let knows = |record: &Record| record.refused.is_some() || record.agreed.is_some();
         // Who comes late to a contradiction is still to hear of it.
-        let members = met.iter().map(|record| &record.member);
-        let members: Vec<&Member> = members.chain([&self.own.member]).collect();
-        let count = members.iter().map(|member| member.count).max().unwrap_or(0);
-        let all_came = refusal.kind == Kind::TimedOut || missing(count, &members).is_empty();
-        match clock.out_of_patience || all_came && met.iter().all(knows) {
+        let came = self.came(view).map(|other| &other.record.member);
+        let came: Vec<&Member> = came.chain([&self.own.member]).collect();
+        let count = came.iter().map(|member| member.count).max().unwrap_or(0);
+        let all_came = refusal.kind == Kind::TimedOut || missing(count, &came).is_empty();
+        match clock.out_of_patience || all_came && self.met(view).all(knows) {
             true => Next::Done(Ending::Refused(refusal.clone())),
             false => Next::Wait,
         }
