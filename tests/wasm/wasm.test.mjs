@@ -46,6 +46,7 @@ describe("the shared tests", () => {
   for (const [module, node] of [
     ["wasm32", process.execPath],
     ["wasm32-relaxed", newerNode],
+    ["wasm64", newerNode],
   ]) {
     const skip = node === newerNode && withoutNewerNode;
     test(`on ${module}`, { skip }, () => {

@@ -101,8 +101,11 @@ export interface Backend {
   callProgress(call: CompiledCall): [done: number, total: number];
 }
 
-/** A WebAssembly module of the package: for every engine, and with relaxed SIMD. */
-export type WasmModule = "wasm32" | "wasm32-relaxed";
+/**
+ * A WebAssembly module of the package: for every engine, with relaxed SIMD, and with that and
+ * addresses of 64 bits.
+ */
+export type WasmModule = "wasm32" | "wasm32-relaxed" | "wasm64";
 
 /** What the native addon has besides: that which is done to files. */
 export interface NativeBackend extends Backend {
