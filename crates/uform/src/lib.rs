@@ -13,24 +13,19 @@
 //! | `device` | a GPU vendor's driver behind one trait, found when asked for |
 //! | [`hardware`] | what this machine is, and which class of kernels it runs |
 //! | [`placement`] | where the caller wants threads and bytes |
-//! | [`kernels`] | arithmetic on slices, one table of functions a CPU class |
+//! | [`kernels`] | arithmetic on slices, one table of functions a CPU class; a crate of its own |
 //! | [`executor`] | who runs, and who is next |
 //! | [`model`] | files to weights, texts to vectors |
 //!
 //! Threads, files and devices sit behind the `native` feature; everything
 //! else also compiles for WebAssembly.
 
-// Vectors of 64-bit WebAssembly, whose builds need the unstable standard library anyway.
-#![cfg_attr(target_arch = "wasm64", feature(simd_wasm64))]
-
 #[cfg(feature = "native")]
 pub mod device;
-pub mod error;
 pub mod executor;
 pub mod hardware;
-pub mod kernels;
-pub mod memory;
 pub mod model;
 pub mod placement;
 
-pub use error::{Error, Result, Status};
+pub use uform_kernels::error::{Error, Result, Status};
+pub use uform_kernels::{self as kernels, error, memory};

@@ -1,7 +1,7 @@
 //! The NEON kernels' tests, on a machine that is not an Arm.
 //!
-//! Debian's cross compiler links the engine's unit tests for 64-bit Arm, and QEMU runs those of them
-//! that meet a class: the kernels', the classes' own, and a small model through them all. They run
+//! Debian's cross compiler links the kernels' and the engine's unit tests for 64-bit Arm, and QEMU runs
+//! those of them that meet a class: the kernels', the classes' own, and a small model through them all. They run
 //! twice, on a CPU with every instruction QEMU knows and on one with none beyond the floor, where
 //! an instruction that a class does not promise ends the tests. hwloc is not made for Arm, so
 //! the feature `native` is off.
@@ -23,23 +23,29 @@ const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
 /// QEMU's emulation of one process.
 const EMULATOR: &str = "qemu-aarch64";
 
-/// What the tests run on, and which of them. On the CPU with every instruction: all that meet a class. On
-/// the one with the floor alone: a few, which go through every kernel.
-const CPUS: [(&str, &[&str]); 2] = [
-    ("max", &["kernels::", "hardware::c", "model::tests::"]),
+/// The CPU with every instruction QEMU knows, and the one with the floor alone.
+const EVERYTHING: &str = "max";
+const FLOOR: &str = "cortex-a72";
+
+/// What the tests run on, whose they are, and which of them: all where none is named. On the floor a
+/// few, which go through every kernel.
+const RUNS: [(&str, &str, &[&str]); 4] = [
+    (EVERYTHING, "uform-kernels", &[]),
+    (EVERYTHING, "uform", &["hardware::c", "model::tests::"]),
     (
-        "cortex-a72",
+        FLOOR,
+        "uform-kernels",
         &[
-            "kernels::tests::a_batch_larger",
-            "kernels::tests::attention_in_bf16",
-            "kernels::tests::attention_over_many",
-            "kernels::tests::bf16_and_i8",
-            "kernels::tests::conversion",
-            "kernels::tests::layer_norm",
-            "kernels::tests::what_goes_onward",
-            "model::tests::",
+            "tests::a_batch_larger",
+            "tests::attention_in_bf16",
+            "tests::attention_over_many",
+            "tests::bf16_and_i8",
+            "tests::conversion",
+            "tests::layer_norm",
+            "tests::what_goes_onward",
         ],
     ),
+    (FLOOR, "uform", &["model::tests::"]),
 ];
 
 /// Compiles the tests; returns a command for each CPU they run on: none on an Arm, whose classes all tests
@@ -57,28 +63,23 @@ pub fn tests() -> Result<Option<Vec<Command>>> {
         }
     }
     rust_target(TARGET)?;
-    run(compile().arg("--no-run"))?;
-    let command = |(cpu, names): &(&str, &[&str])| {
-        let mut command = compile();
+    run(compile(&["uform-kernels", "uform"]).arg("--no-run"))?;
+    let command = |(cpu, package, names): &(&str, &str, &[&str])| {
+        let mut command = compile(&[package]);
         command.args(["--quiet", "--"]).args(*names).env(
             "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
             format!("{EMULATOR} -cpu {cpu} -L {LIBRARIES}"),
         );
         command
     };
-    Ok(Some(CPUS.iter().map(command).collect()))
+    Ok(Some(RUNS.iter().map(command).collect()))
 }
 
-fn compile() -> Command {
+fn compile(packages: &[&str]) -> Command {
     let mut command = cargo();
     command
-        .args([
-            "test",
-            "--package",
-            "uform",
-            "--lib",
-            "--no-default-features",
-        ])
+        .args(["test", "--lib", "--no-default-features"])
+        .args(packages.iter().flat_map(|package| ["--package", package]))
         .args(["--profile", "arm", "--target", TARGET])
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);
     command

@@ -34,6 +34,8 @@ pub fn wasm() -> Result {
     run(cargo().args([
         "clippy",
         "--package",
+        "uform-kernels",
+        "--package",
         "uform",
         "--package",
         "uform-wasm",
