@@ -1,9 +1,15 @@
-import type { CompiledModel, EncodeOptions } from "./backend/backend.js";
-import { backend, loadBackend } from "./backend/chosen.js";
+import type { Backend, CompiledModel, EncodeOptions } from "./backend/backend.js";
+import { backend, backendOf, loadBackend, placed, wideBackend } from "./backend/chosen.js";
 import { deferred, type DeferredOptions, Outstanding } from "./deferred.js";
 import { describe, type ModelDescription } from "./description.js";
 import { Embeddings } from "./embeddings.js";
-import { fromBackend, FreedError, InvalidArgumentError, translated } from "./errors.js";
+import {
+  fromBackend,
+  FreedError,
+  InvalidArgumentError,
+  OutOfMemoryError,
+  translated,
+} from "./errors.js";
 import { compiledExecutor, type Executor, executorOption } from "./executor.js";
 import { constant, detached, Handle } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
@@ -21,7 +27,13 @@ import {
   refuse,
   text,
 } from "./options.js";
-import { gather, type ModelSource, sourceOption } from "./source.js";
+import {
+  gather,
+  type Gathered,
+  type GatherOptions,
+  type ModelSource,
+  sourceOption,
+} from "./source.js";
 
 const precisions = ["auto", "f32", "bf16", "i8"] as const;
 const poolings = ["mean", "cls", "max", "last", "mean-sqrt", "weighted-mean"] as const;
@@ -182,7 +194,6 @@ export class Model extends Handle {
       options,
       openShape,
     );
-    const discard = (unwanted: CompiledModel) => backend().modelFree(unwanted);
     if (typeof checked === "string") {
       if (cache === true) refuse("Model.open", "`cache`", "`false` for a path", cache);
       const runner = compiledExecutor(executor);
@@ -191,7 +202,7 @@ export class Model extends Handle {
         { signal, onProgress },
         {
           submit: (call, settle) => backend().modelOpenRam(checked, rest, runner, call, settle),
-          discard,
+          discard: (unwanted) => backend().modelFree(unwanted),
         },
       );
       return new Model(key, compiled);
@@ -200,21 +211,23 @@ export class Model extends Handle {
     await loadBackend().catch((failure) => {
       throw fromBackend(failure);
     });
-    const runner = compiledExecutor(executor);
+    compiledExecutor(executor);
     const told = { signal, onProgress, cache };
-    const { files, bytes } = await gather(backend(), checked, told);
+    const { engine, files, bytes } = await gatherWhereItFits(checked, told, executor);
+    const runner = compiledExecutor(executor, engine);
     const compiled = await deferred<CompiledModel>(
-      backend(),
+      engine,
       { signal },
       {
-        submit: (call, settle) => backend().modelOpenFiles(files, rest, runner, call, settle),
-        discard,
+        submit: (call, settle) => engine.modelOpenFiles(files, rest, runner, call, settle),
+        discard: (unwanted) => engine.modelFree(unwanted),
       },
     );
+    placed(compiled, engine);
     try {
       await onProgress?.(bytes, bytes);
     } catch (thrown) {
-      discard(compiled);
+      engine.modelFree(compiled);
       throw thrown;
     }
     return new Model(key, compiled);
@@ -239,17 +252,11 @@ export class Model extends Handle {
     const model = usable(where, this);
     const checked = readTexts(where, texts);
     const read = readOptions(where, options, encodeDeferredShape);
-    const runner = compiledExecutor(read.executor);
-    const parts = await deferred<EmbeddingsParts>(backend(), read, {
+    const engine = backendOf(model);
+    const runner = compiledExecutor(read.executor, engine);
+    const parts = await deferred<EmbeddingsParts>(engine, read, {
       submit: (call, settle) =>
-        backend().modelEncodeTextDeferred(
-          model,
-          runner,
-          checked,
-          encodeOptions(read),
-          call,
-          settle,
-        ),
+        engine.modelEncodeTextDeferred(model, runner, checked, encodeOptions(read), call, settle),
       outstanding: this.#outstanding,
     });
     return new Embeddings(parts);
@@ -271,8 +278,9 @@ export class Model extends Handle {
     const model = usable(where, this);
     const checked = readTexts(where, texts);
     const read = readOptions(where, options, encodeShape, onlyDeferred);
-    const runner = compiledExecutor(read.executor);
-    const encode = () => backend().modelEncodeText(model, runner, checked, encodeOptions(read));
+    const engine = backendOf(model);
+    const runner = compiledExecutor(read.executor, engine);
+    const encode = () => engine.modelEncodeText(model, runner, checked, encodeOptions(read));
     return new Embeddings(translated(encode));
   }
 
@@ -283,8 +291,9 @@ export class Model extends Handle {
    */
   describe(): ModelDescription {
     const model = usable("model.describe", this);
-    const found = translated(() => backend().modelDescribe(model));
-    return describe(found, backend().module ?? null);
+    const engine = backendOf(model);
+    const found = translated(() => engine.modelDescribe(model));
+    return describe(found, engine.module ?? null);
   }
 
   /**
@@ -295,7 +304,7 @@ export class Model extends Handle {
   free(): void {
     if (Model.isFreed(this) === undefined) detached("model.free");
     this.#freed = true;
-    translated(() => backend().modelFree(this.compiled));
+    translated(() => backendOf(this.compiled).modelFree(this.compiled));
   }
 
   /** @internal */
@@ -315,6 +324,25 @@ export class Model extends Handle {
     return typeof model === "object" && model !== null && #freed in model
       ? model.#freed
       : undefined;
+  }
+}
+
+/** A model's files, in the loaded module or in one that has room for them. */
+async function gatherWhereItFits(
+  source: ModelSource,
+  told: GatherOptions,
+  executor: Executor | undefined,
+): Promise<Gathered & { engine: Backend }> {
+  for (let engine = backend(); ;) {
+    const gathered = await gather(engine, source, told);
+    if (gathered !== undefined) return { engine, ...gathered };
+    if (executor !== undefined) {
+      throw new OutOfMemoryError(
+        `Model.open: the model is too large for the module ${engine.module}, whose calls the executor ` +
+          'orders: leave `executor` out, or await load({ wasm: "wasm64" }) before anything else',
+      );
+    }
+    engine = await wideBackend();
   }
 }
 

@@ -28,14 +28,14 @@ mod outcome;
 #[cfg(target_arch = "wasm64")]
 mod random;
 
-/// Which module this is: what `ts/backend/wasm.ts` reads before it instantiates one.
+/// Which module this is, and of which version: what `ts/modules.ts` reads before it instantiates one.
 #[unsafe(link_section = "uform")]
 #[used]
-static MODULE: [u8; NAME.len()] = *NAME;
+static MODULE: [u8; NAME.len()] = *NAME.as_bytes().first_chunk().unwrap();
 
 #[cfg(all(target_arch = "wasm32", not(target_feature = "relaxed-simd")))]
-const NAME: &[u8; 6] = b"wasm32";
+const NAME: &str = concat!("wasm32 ", env!("CARGO_PKG_VERSION"));
 #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
-const NAME: &[u8; 14] = b"wasm32-relaxed";
+const NAME: &str = concat!("wasm32-relaxed ", env!("CARGO_PKG_VERSION"));
 #[cfg(target_arch = "wasm64")]
-const NAME: &[u8; 6] = b"wasm64";
+const NAME: &str = concat!("wasm64 ", env!("CARGO_PKG_VERSION"));

@@ -36,7 +36,7 @@ cargo xtask <verb>
   kernels [--check]   the GPU kernels, out of CUDA C++; --check only compares with what is there
   test [--soak]       every test; --soak repeats the patient ones many times
   lint                formatting, clippy, the TypeScript compiler
-  wasm                the WebAssembly modules, into dist/web/
+  wasm [NAME …]       the WebAssembly modules, or those named, into dist/web/
   wasm-check          the engine compiles for WebAssembly
   pack                both npm packages as tarballs, into target/package/
   demo [argument …]   examples/semantic-search
@@ -67,7 +67,7 @@ fn dispatch(verb: &str, rest: &[String]) -> Result {
         ("test", []) => test::all(test::Depth::Short),
         ("test", [flag]) if flag == "--soak" => test::all(test::Depth::Soak),
         ("lint", []) => check::lint(),
-        ("wasm", []) => wasm::make(),
+        ("wasm", names) => wasm::make(names),
         ("wasm-check", []) => check::wasm(),
         ("pack", []) => pack::both(),
         ("demo", _) => program("examples/semantic-search/main.mjs", rest),

@@ -1,9 +1,9 @@
 //! The WebAssembly modules and the JavaScript that calls them, into `dist/web/`.
 //!
-//! The same crate is compiled for several sets of features, into one target folder and with one
-//! profile, so that what is the same for all is compiled once. Addresses of 64 bits are a target
-//! without a standard library of its own: that is compiled along. wasm-bindgen then writes the
-//! JavaScript half, as a library: its command line takes minutes to install.
+//! The same crate is compiled for several sets of features with one profile. Addresses of 64 bits are a
+//! target without a standard library of its own, which is compiled along, in a target folder of
+//! its own: what a compiler is told for it would have it compile the others anew, by turns.
+//! wasm-bindgen then writes the JavaScript half, as a library: its command line takes minutes to install.
 
 use std::fs;
 use std::io::Write;
@@ -50,18 +50,26 @@ pub const TARGET: &str = "wasm32-unknown-unknown";
 const WIDE_TARGET: &str = "wasm64-unknown-unknown";
 
 /// Our own crates that a module is made of.
-const OWN: [&str; 2] = ["uform", "uform-wasm"];
+const OWN: [&str; 3] = ["uform", "uform-kernels", "uform-wasm"];
 
 /// The most bytes of a module and its JavaScript half, gzipped.
 const MOST_PACKED: usize = 600_000;
 
-/// All modules.
-pub fn make() -> Result {
+/// The modules of these names; all of them when there are none.
+pub fn make(names: &[String]) -> Result {
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| MODULES.iter().all(|module| module.name != **name))
+    {
+        return Err(format!("there is no module called {unknown}"));
+    }
     let folder = root().join("dist/web");
     fs::create_dir_all(&folder).map_err(|error| cannot("make", &folder, error))?;
     rust_target(TARGET)?;
     rust_source()?;
-    for module in &MODULES {
+    let wanted =
+        |module: &&Module| names.is_empty() || names.iter().any(|name| name == module.name);
+    for module in MODULES.iter().filter(wanted) {
         module.bind(&module.compile()?, &folder)?;
     }
     Ok(())
@@ -69,7 +77,10 @@ pub fn make() -> Result {
 
 impl Module {
     fn compile(&self) -> Result<PathBuf> {
-        let folder = crate::target()?.join("wasm");
+        let folder = crate::target()?.join(match self.target {
+            WIDE_TARGET => "wasm64",
+            _ => "wasm",
+        });
         let mut command = cargo();
         command
             .args(["build", "--package", "uform-wasm", "--profile", "wasm"])

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use super::blob::Blob;
 use super::files::{Bytes, Memory, Source, join};
 use super::opened::Opened;
 use super::weights::{INDEX, SINGLE};
@@ -97,6 +98,11 @@ impl Source for Asking<'_> {
     fn read(&self, name: &str) -> Result<Option<Bytes>> {
         self.ask(name);
         self.files.read(name)
+    }
+
+    fn open(&self, name: &str) -> Result<Option<Blob>> {
+        self.ask(name);
+        self.files.open(name)
     }
 
     fn names(&self) -> Vec<String> {
