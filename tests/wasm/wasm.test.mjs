@@ -177,6 +177,25 @@ describe("memory", () => {
     assert.equal(told, "OutOfMemoryError\ntrue\n");
   });
 
+  test("has the weights once, and the files of weights never", () => {
+    const told = script(
+      process.execPath,
+      `const { instantiate } = WebAssembly;
+       let memory;
+       WebAssembly.instantiate = async (module, imports) => {
+         const made = await instantiate(module, imports);
+         // Node.js itself is made of such modules.
+         const { exports } = made.instance ?? made;
+         if (exports.executorTurn) memory = exports.memory;
+         return made;
+       };
+       const model = await Model.open(new URL("model/", ${JSON.stringify(base)}));
+       console.log(memory.buffer.byteLength / model.describe().bytes);`,
+    );
+    // What is besides: the module's own, and rows for a text.
+    assert.ok(Number(told) > 1 && Number(told) < 1.3, told);
+  });
+
   test("reaches a plateau", () => {
     const told = script(
       process.execPath,
