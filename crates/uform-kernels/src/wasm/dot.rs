@@ -292,8 +292,6 @@ mod bytes {
 mod bytes {
     //! There is no such dot product.
 
-    use super::*;
-
     pub(super) use super::{LANES as COLUMNS, add_words as add_sums};
 
     /// None is exact.

@@ -272,6 +272,34 @@ mod tests {
         }
     }
 
+    /// Bytes that somebody else has.
+    struct Elsewhere(Vec<u8>);
+
+    impl Reader for Elsewhere {
+        fn size(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+            into.copy_from_slice(&self.0[at as usize..][..into.len()]);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_elsewhere_is_a_file() {
+        let bytes = Vec::from_iter((0..300_000).map(|at| (at / 7) as u8));
+        let mut files = Memory::of("https://host/model/");
+        files.lend("weights", Arc::new(Elsewhere(bytes.clone())));
+        assert_eq!(files.locate("weights"), "https://host/model/weights");
+        assert_eq!(files.size("weights").unwrap(), Some(bytes.len() as u64));
+        assert_eq!(*files.read("weights").unwrap().unwrap(), bytes);
+        let blob = open(&files, "weights").unwrap().unwrap();
+        let range = 1000..290_000;
+        assert!(blob.piece(range.clone(), |_| ()).unwrap()[..] == bytes[range]);
+        assert!(files.append("weights", 1).is_err());
+    }
+
     #[test]
     fn a_pointer_is_not_a_file() {
         let text = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n";

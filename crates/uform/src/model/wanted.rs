@@ -186,4 +186,24 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn settings_are_not_wanted_of_a_type_that_has_none() {
+        let variants = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/variants");
+        let mut folder = BTreeMap::new();
+        read(&variants.join("cls-f16"), "", &mut folder);
+        let asks = |folder: &_| {
+            let names = rounds(folder).concat();
+            names.iter().any(|name| name == "2_Normalize/config.json")
+        };
+        assert!(asks(&folder));
+        let modules = folder.get_mut("modules.json").unwrap();
+        let text = String::from_utf8(modules.clone()).unwrap();
+        let newer = "sentence_transformers.base.modules.normalize.Normalize";
+        assert!(text.contains(newer), "{text}");
+        *modules = text
+            .replace(newer, "sentence_transformers.models.Normalize")
+            .into();
+        assert!(!asks(&folder));
+    }
 }
