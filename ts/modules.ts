@@ -43,8 +43,8 @@ export async function instantiate(given: unknown): Promise<Instance> {
 }
 
 /**
- * The fastest module that this engine takes: relaxed SIMD where it is known. Addresses of 64 bits
- * cost a tenth of the speed, so that they are for those who ask, with the file's URL.
+ * The fastest module that this engine takes: with relaxed SIMD where that is known. Addresses of 64 bits
+ * cost a seventh of the speed: they are for models that need them, and for those who ask.
  */
 function best(): WasmModule {
   return WebAssembly.validate(relaxedSimd) ? "wasm32-relaxed" : "wasm32";

@@ -84,6 +84,7 @@ export async function gather(
   source: ModelSource,
   { signal, onProgress, cache }: GatherOptions,
 ): Promise<Gathered | undefined> {
+  signal?.throwIfAborted();
   const find = finderOf(source, cache);
   const isNarrow = backend.module !== undefined && backend.module !== "wasm64";
   const most = isNarrow ? MOST_NARROW : Infinity;
@@ -144,7 +145,8 @@ async function bring(
       `${incoming.called}: ${bytes} bytes came of ${incoming.size}: the transfer was cut`,
     );
   }
-  if (incoming.size === undefined) progress.expect(bytes);
+  // Too many or not, they are here.
+  if (incoming.size === undefined) progress.total += bytes;
   if (lend) translated(() => lend(files, name, bytes, chunks.read));
 }
 
@@ -175,6 +177,7 @@ class Chunks {
 
 /** Bytes that came, of those that are known to come. */
 class Progress {
+  /** Bytes that came or are known to come. */
   total = 0;
   #done = 0;
   #reported = 0;
@@ -187,6 +190,7 @@ class Progress {
     this.#most = most;
   }
 
+  /** Says how many bytes will come, where that is known. */
   expect(bytes: number | undefined): void {
     this.total += bytes ?? 0;
     if (this.total > this.#most) throw new NoRoom();
