@@ -1,4 +1,4 @@
-import type { CompiledExecutor, CoreCount, WasmModule } from "./backend/backend.js";
+import type { Backend, CompiledExecutor, CoreCount, WasmModule } from "./backend/backend.js";
 import { backend } from "./backend/chosen.js";
 import { deferred } from "./deferred.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
@@ -377,15 +377,32 @@ export const executorOption: Option<Executor<Residency>> = (value, refuse) =>
     ? (value as Executor<Residency>)
     : refuse("an Executor of this package");
 
-let inline: CompiledExecutor | undefined;
+/** The inline executors, one a backend. */
+const inline = new WeakMap<Backend, CompiledExecutor>();
 
 /**
  * The handle of the executor to run on. Without one, the environment's inline executor: immediate
  * calls run on the caller, deferred ones on one thread the library keeps.
  *
+ * @param where - What computes the model.
  * @internal
  */
-export function compiledExecutor(executor: Executor<Residency> | undefined): CompiledExecutor {
-  if (executor) return Executor.usable(executor);
-  return (inline ??= translated(() => backend().executorInline()));
+export function compiledExecutor(
+  executor: Executor<Residency> | undefined,
+  where: Backend = backend(),
+): CompiledExecutor {
+  if (executor) {
+    const compiled = Executor.usable(executor);
+    if (where === backend()) return compiled;
+    throw new InvalidArgumentError(
+      `\`executor\` orders calls of the module ${backend().module}, and the model was too large for it: ` +
+        'leave the executor out, or await load({ wasm: "wasm64" }) before anything else',
+    );
+  }
+  let compiled = inline.get(where);
+  if (compiled === undefined) {
+    compiled = translated(() => where.executorInline());
+    inline.set(where, compiled);
+  }
+  return compiled;
 }

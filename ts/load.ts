@@ -1,3 +1,4 @@
+import type { WasmModule } from "./backend/backend.js";
 import { loadBackend } from "./backend/chosen.js";
 import { fromBackend } from "./errors.js";
 import { type Option, readOptions } from "./options.js";
@@ -5,21 +6,31 @@ import { type Option, readOptions } from "./options.js";
 /** How {@link load} loads. */
 export interface LoadOptions {
   /**
-   * The WebAssembly module: its `URL`, a `Response` with it, its bytes as an `ArrayBuffer` or
-   * `Uint8Array`, or the compiled `WebAssembly.Module`. (As a type any object, since not every program
-   * has the types of WebAssembly.) Absent: the package's own file, the best of them for this engine.
+   * The WebAssembly module: the name of one of the package's own files, such as `"wasm64"`, which has
+   * room for models of more than 3 GiB; or its `URL`, a `Response` with it, its bytes as an
+   * `ArrayBuffer` or `Uint8Array`, or the compiled `WebAssembly.Module`. (As a type any object, since not
+   * every program has the types of WebAssembly.) Absent: the package's own file, the fastest of
+   * them for this engine.
    */
-  wasm?: object | undefined;
+  wasm?: WasmModule | object | undefined;
 }
 
-const moduleOption: Option<object> = (value, refuse) => {
+const names: readonly unknown[] = ["wasm32", "wasm32-relaxed", "wasm64"] satisfies WasmModule[];
+
+const moduleOption: Option<WasmModule | object> = (value, refuse) => {
   const isModule =
+    names.includes(value) ||
     value instanceof URL ||
     value instanceof ArrayBuffer ||
     ArrayBuffer.isView(value) ||
     (typeof Response !== "undefined" && value instanceof Response) ||
     (typeof WebAssembly !== "undefined" && value instanceof WebAssembly.Module);
-  if (!isModule) refuse("a URL, a Response, an ArrayBuffer, a Uint8Array or a WebAssembly.Module");
+  if (!isModule) {
+    refuse(
+      '"wasm32", "wasm32-relaxed", "wasm64", a URL, a Response, an ArrayBuffer, a Uint8Array or a ' +
+        "WebAssembly.Module",
+    );
+  }
   return value as object;
 };
 

@@ -1,10 +1,21 @@
-import type { CompiledDeviceEmbeddings, CompiledModel, EncodeOptions } from "./backend/backend.js";
-import { backend, loadBackend } from "./backend/chosen.js";
+import type {
+  Backend,
+  CompiledDeviceEmbeddings,
+  CompiledModel,
+  EncodeOptions,
+} from "./backend/backend.js";
+import { backend, backendOf, loadBackend, placed, wideBackend } from "./backend/chosen.js";
 import { deferred, type DeferredOptions, Outstanding } from "./deferred.js";
 import { describe, type ModelDescription } from "./description.js";
 import { DeviceEmbeddings } from "./device-embeddings.js";
 import { Embeddings } from "./embeddings.js";
-import { fromBackend, FreedError, InvalidArgumentError, translated } from "./errors.js";
+import {
+  fromBackend,
+  FreedError,
+  InvalidArgumentError,
+  OutOfMemoryError,
+  translated,
+} from "./errors.js";
 import { compiledExecutor, Executor, executorOption, type Residency } from "./executor.js";
 import { constant, detached, Handle } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
@@ -22,7 +33,13 @@ import {
   refuse,
   text,
 } from "./options.js";
-import { gather, type ModelSource, sourceOption } from "./source.js";
+import {
+  gather,
+  type Gathered,
+  type GatherOptions,
+  type ModelSource,
+  sourceOption,
+} from "./source.js";
 
 const precisions = ["auto", "f32", "bf16", "i8"] as const;
 const poolings = ["mean", "cls", "max", "last", "mean-sqrt", "weighted-mean"] as const;
@@ -276,7 +293,6 @@ export class Model<R extends Residency = "ram"> extends Handle {
     );
     const residency = Executor.residency(executor);
     refuseElsewhere(residency, rest);
-    const discard = (unwanted: CompiledModel) => backend().modelFree(unwanted);
     if (typeof checked === "string") {
       if (cache === true) refuse("Model.open", "`cache`", "`false` for a path", cache);
       const runner = compiledExecutor(executor);
@@ -288,7 +304,7 @@ export class Model<R extends Residency = "ram"> extends Handle {
             residency === "vram"
               ? backend().modelOpenVram(checked, rest, runner, call, settle)
               : backend().modelOpenRam(checked, rest, runner, call, settle),
-          discard,
+          discard: (unwanted) => backend().modelFree(unwanted),
         },
       );
       return new Model<Residency>(key, compiled, residency);
@@ -297,24 +313,26 @@ export class Model<R extends Residency = "ram"> extends Handle {
     await loadBackend().catch((failure) => {
       throw fromBackend(failure);
     });
-    const runner = compiledExecutor(executor);
+    compiledExecutor(executor);
     const told = { signal, onProgress, cache };
-    const { files, bytes } = await gather(backend(), checked, told);
+    const { engine, files, bytes } = await gatherWhereItFits(checked, told, executor);
+    const runner = compiledExecutor(executor, engine);
     const compiled = await deferred<CompiledModel>(
-      backend(),
+      engine,
       { signal },
       {
         submit: (call, settle) =>
           residency === "vram"
-            ? backend().modelOpenFilesVram(files, rest, runner, call, settle)
-            : backend().modelOpenFiles(files, rest, runner, call, settle),
-        discard,
+            ? engine.modelOpenFilesVram(files, rest, runner, call, settle)
+            : engine.modelOpenFiles(files, rest, runner, call, settle),
+        discard: (unwanted) => engine.modelFree(unwanted),
       },
     );
+    placed(compiled, engine);
     try {
       await onProgress?.(bytes, bytes);
     } catch (thrown) {
-      discard(compiled);
+      engine.modelFree(compiled);
       throw thrown;
     }
     return new Model<Residency>(key, compiled, residency);
@@ -340,11 +358,12 @@ export class Model<R extends Residency = "ram"> extends Handle {
     const model = usable(where, this);
     const checked = readTexts(where, texts);
     const read = readOptions(where, options, encodeDeferredShape);
-    const runner = compiledExecutor(read.executor);
+    const engine = backendOf(model);
+    const runner = compiledExecutor(read.executor, engine);
     if (this.#residency === "vram") {
-      const found = await deferred<CompiledDeviceEmbeddings>(backend(), read, {
+      const found = await deferred<CompiledDeviceEmbeddings>(engine, read, {
         submit: (call, settle) =>
-          backend().modelEncodeTextVramDeferred(
+          engine.modelEncodeTextVramDeferred(
             model,
             runner,
             checked,
@@ -352,21 +371,14 @@ export class Model<R extends Residency = "ram"> extends Handle {
             call,
             settle,
           ),
-        discard: (unwanted) => backend().vectorsFree(unwanted.vectors),
+        discard: (unwanted) => engine.vectorsFree(unwanted.vectors),
         outstanding: this.#outstanding,
       });
       return DeviceEmbeddings.of(found) as Found<R>;
     }
-    const parts = await deferred<EmbeddingsParts>(backend(), read, {
+    const parts = await deferred<EmbeddingsParts>(engine, read, {
       submit: (call, settle) =>
-        backend().modelEncodeTextDeferred(
-          model,
-          runner,
-          checked,
-          encodeOptions(read),
-          call,
-          settle,
-        ),
+        engine.modelEncodeTextDeferred(model, runner, checked, encodeOptions(read), call, settle),
       outstanding: this.#outstanding,
     });
     return new Embeddings(parts) as Found<R>;
@@ -388,13 +400,14 @@ export class Model<R extends Residency = "ram"> extends Handle {
     const model = usable(where, this);
     const checked = readTexts(where, texts);
     const read = readOptions(where, options, encodeShape, onlyDeferred);
-    const runner = compiledExecutor(read.executor);
+    const engine = backendOf(model);
+    const runner = compiledExecutor(read.executor, engine);
     const encoding = encodeOptions(read);
     if (this.#residency === "vram") {
-      const encode = () => backend().modelEncodeTextVram(model, runner, checked, encoding);
+      const encode = () => engine.modelEncodeTextVram(model, runner, checked, encoding);
       return DeviceEmbeddings.of(translated(encode)) as Found<R>;
     }
-    const encode = () => backend().modelEncodeText(model, runner, checked, encoding);
+    const encode = () => engine.modelEncodeText(model, runner, checked, encoding);
     return new Embeddings(translated(encode)) as Found<R>;
   }
 
@@ -405,8 +418,9 @@ export class Model<R extends Residency = "ram"> extends Handle {
    */
   describe(): ModelDescription<R> {
     const model = usable("model.describe", this);
-    const found = translated(() => backend().modelDescribe(model));
-    return describe<R>(found, backend().module ?? null);
+    const engine = backendOf(model);
+    const found = translated(() => engine.modelDescribe(model));
+    return describe<R>(found, engine.module ?? null);
   }
 
   /**
@@ -417,7 +431,7 @@ export class Model<R extends Residency = "ram"> extends Handle {
   free(): void {
     if (Model.isFreed(this) === undefined) detached("model.free");
     this.#freed = true;
-    translated(() => backend().modelFree(this.compiled));
+    translated(() => backendOf(this.compiled).modelFree(this.compiled));
   }
 
   /** @internal */
@@ -437,6 +451,25 @@ export class Model<R extends Residency = "ram"> extends Handle {
     return typeof model === "object" && model !== null && #freed in model
       ? model.#freed
       : undefined;
+  }
+}
+
+/** A model's files, in the loaded module or in one that has room for them. */
+async function gatherWhereItFits(
+  source: ModelSource,
+  told: GatherOptions,
+  executor: Executor<Residency> | undefined,
+): Promise<Gathered & { engine: Backend }> {
+  for (let engine = backend(); ;) {
+    const gathered = await gather(engine, source, told);
+    if (gathered !== undefined) return { engine, ...gathered };
+    if (executor !== undefined) {
+      throw new OutOfMemoryError(
+        `Model.open: the model is too large for the module ${engine.module}, whose calls the executor ` +
+          'orders: leave `executor` out, or await load({ wasm: "wasm64" }) before anything else',
+      );
+    }
+    engine = await wideBackend();
   }
 }
 

@@ -1,12 +1,14 @@
 /**
- * Finding, checking and instantiating a module: the one that was given, or the best of the
+ * Finding, checking and instantiating a module: the one that was given or named, or the best of the
  * package's for this engine.
  */
 import { InvalidArgumentError, IoError, UnsupportedError } from "./errors.js";
 import type * as Glue from "./glue/glue.js";
 import type { WasmModule } from "./backend/backend.js";
+import { version } from "./version.js";
 import * as wasm32 from "./glue/wasm32.js";
 import * as wasm32Relaxed from "./glue/wasm32-relaxed.js";
+import * as wasm64 from "./glue/wasm64.js";
 
 /**
  * Each module of the package: its JavaScript half, and where the file is. Bundlers look for exactly
@@ -18,6 +20,7 @@ const modules = {
     glue: wasm32Relaxed,
     url: () => new URL("./wasm32-relaxed.wasm", import.meta.url),
   },
+  wasm64: { glue: wasm64, url: () => new URL("./wasm64.wasm", import.meta.url) },
 } as const satisfies Record<WasmModule, { glue: typeof Glue; url: () => URL }>;
 
 /** A module that runs. */
@@ -31,30 +34,60 @@ export async function instantiate(given: unknown): Promise<Instance> {
   if (typeof WebAssembly === "undefined") {
     throw new UnsupportedError("this engine has no WebAssembly, or a policy forbids it");
   }
-  const module = await compile(given ?? modules[best()].url());
+  const from = given === undefined ? best() : given;
+  const module = await (isName(from) ? compilePackaged(from) : compile(from));
   const name = nameOf(module);
   const { glue } = modules[name];
   await glue.default({ module_or_path: module });
   return { glue, name };
 }
 
-/** The fastest module that this engine takes: with relaxed SIMD where that is known. */
+/**
+ * The fastest module that this engine takes: with relaxed SIMD where that is known. Addresses of 64 bits
+ * cost a seventh of the speed: they are for models that need them, and for those who ask.
+ */
 function best(): WasmModule {
   return WebAssembly.validate(relaxedSimd) ? "wasm32-relaxed" : "wasm32";
 }
 
+const header = [0, 97, 115, 109, 1, 0, 0, 0];
+
+/** A module of a memory with 64-bit addresses, and one of such a table. */
+const memory64 = Uint8Array.of(...header, 5, 3, 1, 4, 1);
+const table64 = Uint8Array.of(...header, 4, 4, 1, 112, 4, 1);
+
 /** A module of one function, which uses `i8x16.relaxed_swizzle`. */
 const relaxedSimd = Uint8Array.of(
-  ...[0, 97, 115, 109, 1, 0, 0, 0],
+  ...header,
   ...[1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0],
   ...[10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 128, 2, 11],
 );
 
+const isName = (value: unknown): value is WasmModule =>
+  typeof value === "string" && Object.hasOwn(modules, value);
+
+/** One of the package's own files. */
+function compilePackaged(name: WasmModule): Promise<WebAssembly.Module> {
+  if (name === "wasm64" && !(WebAssembly.validate(memory64) && WebAssembly.validate(table64))) {
+    throw new UnsupportedError(
+      "load: this engine has no 64-bit WebAssembly memory, which the module wasm64 is made for: a model " +
+        "of more than 3 GiB needs an engine that has, such as Node.js 24 or a current Chromium or Firefox",
+    );
+  }
+  return compile(modules[name].url());
+}
+
 /** What the module says it is, in a section of its own. */
 function nameOf(module: WebAssembly.Module): WasmModule {
   const [section] = WebAssembly.Module.customSections(module, "uform");
-  const name = section && new TextDecoder().decode(section);
-  if (name !== undefined && Object.hasOwn(modules, name)) return name as WasmModule;
+  const [name, found] = section ? new TextDecoder().decode(section).split(" ") : [];
+  if (isName(name) && found === version) return name;
+  if (isName(name)) {
+    throw new InvalidArgumentError(
+      `load: the WebAssembly module is of uform ${found}, and this JavaScript is of uform ${version}: ` +
+        "bring both from one version of the package, and see that no cache keeps an older file",
+    );
+  }
   throw new InvalidArgumentError(
     "load: expected one of this package's WebAssembly modules for `wasm` but received another module",
   );

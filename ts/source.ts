@@ -2,14 +2,18 @@
  * A model's files without a path: from a server, from what a person dropped, or from memory.
  *
  * Which files are needed, the engine says; they are brought in rounds, each file copied into the
- * backend's memory as it comes. What is taken from a server can be kept in the browser's cache.
+ * backend's memory as it comes. Weights stay in JavaScript's memory where that of the backend would only
+ * grow. What is taken from a server can be kept in the browser's cache.
  */
 import type { Backend, CompiledFiles } from "./backend/backend.js";
 import { download } from "./download.js";
 import { InvalidArgumentError, IoError, translated } from "./errors.js";
 import { type Option, refuse } from "./options.js";
 
-/** The bytes of one file. A stream is read once, and so serves one model. */
+/**
+ * The bytes of one file. A stream is read once, and so serves one model. Bytes are read where they are, and
+ * are left as they are until the model is open.
+ */
 export type ModelFile = ArrayBuffer | Uint8Array | Blob | ReadableStream<Uint8Array>;
 
 /**
@@ -21,8 +25,9 @@ export type ModelFile = ArrayBuffer | Uint8Array | Blob | ReadableStream<Uint8Ar
  */
 export type ModelSource = URL | ArrayLike<File> | Readonly<Record<string, ModelFile>>;
 
-/** A file on its way: its size, where that is known, and its bytes. */
+/** A file on its way: what messages call it, its size, where that is known, and its bytes. */
 interface Incoming {
+  readonly called: string;
   readonly size: number | undefined;
   readonly body: Uint8Array | ReadableStream<Uint8Array>;
 }
@@ -52,20 +57,40 @@ export const sourceOption: Option<ModelSource> = (value, refuse) => {
   return value as ModelSource;
 };
 
+/** Files that were brought, and how many bytes they are. @internal */
+export interface Gathered {
+  readonly files: CompiledFiles;
+  readonly bytes: number;
+}
+
+/**
+ * The most bytes of files for a module with 32-bit addresses. Weights take up to twice as much memory as they
+ * are computed with (those in 16 bits do): no more than 3 GiB.
+ */
+const MOST_NARROW = 1.5 * 2 ** 30;
+
+/** There are more of them. */
+class NoRoom extends Error {}
+
 /**
  * Brings a model's files into the backend.
  *
- * @returns The files, and how many bytes they are.
+ * @returns The files, or `undefined` when they are more than it has room for. What was given then is
+ * as it was.
  * @internal
  */
 export async function gather(
   backend: Backend,
   source: ModelSource,
   { signal, onProgress, cache }: GatherOptions,
-): Promise<{ files: CompiledFiles; bytes: number }> {
+): Promise<Gathered | undefined> {
+  signal?.throwIfAborted();
   const find = finderOf(source, cache);
-  const files = translated(() => backend.filesCreate());
-  const progress = new Progress(onProgress);
+  const isNarrow = backend.module !== undefined && backend.module !== "wasm64";
+  const most = isNarrow ? MOST_NARROW : Infinity;
+  if (weigh(source) > most) return undefined;
+  const files = translated(() => backend.filesCreate(placeOf(source)));
+  const progress = new Progress(onProgress, most);
   // A failure of one file ends the others'.
   const stop = new AbortController();
   const giveUp = () => stop.abort(signal?.reason);
@@ -80,6 +105,7 @@ export async function gather(
     }
   } catch (failure) {
     stop.abort(failure);
+    if (failure instanceof NoRoom) return undefined;
     throw signal?.aborted ? signal.reason : failure;
   } finally {
     signal?.removeEventListener("abort", giveUp);
@@ -99,38 +125,75 @@ async function bring(
   signal.throwIfAborted();
   if (incoming === undefined) return translated(() => backend.filesAbsent(files, name));
   progress.expect(incoming.size);
-  translated(() => backend.filesBegin(files, name, incoming.size ?? 0));
+  const lend = name.endsWith(".safetensors") ? backend.filesLend : undefined;
+  const chunks = new Chunks();
+  if (!lend) translated(() => backend.filesBegin(files, name, incoming.size ?? 0));
   let bytes = 0;
-  for await (const chunk of chunksOf(name, incoming.body, signal)) {
+  for await (const chunk of chunksOf(incoming.called, incoming.body, signal)) {
     signal.throwIfAborted();
     if (!(chunk instanceof Uint8Array)) {
       refuse("Model.open", `the stream of ${JSON.stringify(name)}`, "chunks of Uint8Array", chunk);
     }
-    translated(() => backend.filesAppend(files, name, chunk));
+    if (lend) chunks.add(chunk);
+    else translated(() => backend.filesAppend(files, name, chunk));
     bytes += chunk.length;
     progress.advance(chunk.length);
   }
   signal.throwIfAborted();
   if (incoming.size !== undefined && bytes !== incoming.size) {
-    throw new IoError(`${name}: ${bytes} bytes came of ${incoming.size}: the transfer was cut`);
+    throw new IoError(
+      `${incoming.called}: ${bytes} bytes came of ${incoming.size}: the transfer was cut`,
+    );
   }
-  if (incoming.size === undefined) progress.expect(bytes);
+  // Too many or not, they are here.
+  if (incoming.size === undefined) progress.total += bytes;
+  if (lend) translated(() => lend(files, name, bytes, chunks.read));
+}
+
+/** The chunks of a file as one. */
+class Chunks {
+  readonly #chunks: Uint8Array[] = [];
+  /** Where each of them ends. */
+  readonly #ends: number[] = [];
+
+  add(chunk: Uint8Array): void {
+    this.#chunks.push(chunk);
+    this.#ends.push((this.#ends.at(-1) ?? 0) + chunk.length);
+  }
+
+  /** The bytes from `at` on that are in one chunk, at most so many. */
+  readonly read = (at: number, most: number): Uint8Array => {
+    let [low, high] = [0, this.#ends.length - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.#ends[middle]! > at) high = middle;
+      else low = middle + 1;
+    }
+    const chunk = this.#chunks[low]!;
+    const start = at - (this.#ends[low]! - chunk.length);
+    return chunk.subarray(start, start + most);
+  };
 }
 
 /** Bytes that came, of those that are known to come. */
 class Progress {
+  /** Bytes that came or are known to come. */
   total = 0;
   #done = 0;
   #reported = 0;
   #last = -Infinity;
   readonly #listener: GatherOptions["onProgress"];
+  readonly #most: number;
 
-  constructor(listener: GatherOptions["onProgress"]) {
+  constructor(listener: GatherOptions["onProgress"], most: number) {
     this.#listener = listener;
+    this.#most = most;
   }
 
+  /** Says how many bytes will come, where that is known. */
   expect(bytes: number | undefined): void {
     this.total += bytes ?? 0;
+    if (this.total > this.#most) throw new NoRoom();
   }
 
   advance(bytes: number): void {
@@ -146,12 +209,12 @@ class Progress {
 
 function finderOf(source: ModelSource, cache: boolean | undefined): Finder {
   if (source instanceof URL) {
-    const base = new URL(source);
-    if (!base.pathname.endsWith("/")) base.pathname += "/";
+    const base = folderOf(source);
     return async (name, signal) => {
       const url = new URL(name.split("/").map(encodeURIComponent).join("/"), base);
       url.search = base.search;
-      return download(url, { signal, cache: cache === true });
+      const found = await download(url, { signal, cache: cache === true });
+      return found && { called: `${placeOf(source)}${name}`, ...found };
     };
   }
   if (cache === true) {
@@ -159,12 +222,37 @@ function finderOf(source: ModelSource, cache: boolean | undefined): Finder {
       "Model.open: `cache` is for a URL, and the files were given: leave it out",
     );
   }
-  const files = isList(source) ? named(source) : new Map(Object.entries(source));
+  const files = filesOf(source);
   return async (name) => {
     const file = files.get(name);
     return file && incoming(name, file);
   };
 }
+
+/** The URL of the model's folder, with a `/` at the end. */
+function folderOf(url: URL): URL {
+  const base = new URL(url);
+  if (!base.pathname.endsWith("/")) base.pathname += "/";
+  return base;
+}
+
+/** Where messages say the model is. What a URL is asked with is not theirs to tell. */
+function placeOf(source: ModelSource): string {
+  if (!(source instanceof URL)) return "";
+  const { protocol, host, pathname } = folderOf(source);
+  return `${protocol}//${host}${pathname}`;
+}
+
+/** How many bytes of weights were given, as far as that is known. */
+function weigh(source: ModelSource): number {
+  if (source instanceof URL) return 0;
+  const weights = [...filesOf(source)].filter(([name]) => name.endsWith(".safetensors"));
+  return weights.reduce((sum, [, file]) => sum + (sizeOf(file) ?? 0), 0);
+}
+
+/** Files that were given, by their names in the model's folder. */
+const filesOf = (source: Exclude<ModelSource, URL>) =>
+  isList(source) ? named(source) : new Map(Object.entries(source));
 
 /** Files by their names in the model's folder. */
 function named(list: ArrayLike<File>): Map<string, File> {
@@ -178,15 +266,22 @@ function named(list: ArrayLike<File>): Map<string, File> {
 }
 
 function incoming(name: string, file: ModelFile): Incoming {
-  if (file instanceof Uint8Array) return { size: file.length, body: file };
-  if (isBuffer(file)) return { size: file.byteLength, body: new Uint8Array(file) };
-  if (isBlob(file)) return { size: file.size, body: file.stream() };
+  const told = { called: name, size: sizeOf(file) };
+  if (file instanceof Uint8Array) return { ...told, body: file };
+  if (isBuffer(file)) return { ...told, body: new Uint8Array(file) };
+  if (isBlob(file)) return { ...told, body: file.stream() };
   if (file.locked) {
     throw new InvalidArgumentError(
       `Model.open: the stream of ${JSON.stringify(name)} was read before; a stream serves once`,
     );
   }
-  return { size: undefined, body: file };
+  return { ...told, body: file };
+}
+
+/** `undefined`: a stream does not say. */
+function sizeOf(file: ModelFile): number | undefined {
+  if (file instanceof Uint8Array || isBuffer(file)) return file.byteLength;
+  return isBlob(file) ? file.size : undefined;
 }
 
 /** A file's chunks, until the signal is aborted. Not every engine iterates over streams. */

@@ -4,9 +4,6 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { chromium } from "playwright-core";
 
-/** The browser's remark on a file that all-MiniLM-L6-v2 could have and has not. */
-const OPTIONAL = /404 .*2_Normalize\/config\.json/;
-
 /** Milliseconds for whatever a page is waited for: far more than it takes, on a busy machine too. */
 const PATIENCE = 120_000;
 
@@ -33,7 +30,7 @@ export async function visit(browser, address, options = {}, expected = undefined
   page.setDefaultTimeout(PATIENCE);
   const complaints = [];
   const complain = (complaint) => {
-    if (!OPTIONAL.test(complaint) && !expected?.test(complaint)) complaints.push(complaint);
+    if (!expected?.test(complaint)) complaints.push(complaint);
   };
   page.on("console", (message) => {
     const isBad = ["error", "warning"].includes(message.type());

@@ -2,11 +2,12 @@
 // event loop that turns.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { folders, serve } from "../../examples/browser/serve.mjs";
 import { corpus, queries } from "../bench/texts.mjs";
+import { newerNode, withoutNewerNode } from "../newer-node.mjs";
 import { modelPath, root, times } from "../node/support.mjs";
 import { launch, onPage, skip } from "./chromium.mjs";
 
@@ -33,32 +34,54 @@ describe("the engine in Chromium", { skip }, () => {
   const inPage = (run, argument) =>
     onPage(browser, `${address}empty.html`, (page) => page.evaluate(run, argument));
 
-  test("computes the bits that Node.js computes, near the addon's", async () => {
-    const texts = ["", "a red bicycle", ...queries().slice(0, 12), ...corpus(12)];
-    const found = await inPage(async (texts) => {
-      const { load, Model } = await import("/uform/dist/web/web.js");
-      await load({ wasm: new URL("/uform/dist/web/wasm32.wasm", location.href) });
-      const model = await Model.open(new URL("/model/", location.href));
-      return Array.from((await model.encodeText(texts)).data);
-    }, texts);
+  for (const [module, precision, node] of [
+    ["wasm32", "f32", process.execPath],
+    ["wasm32-relaxed", "i8", newerNode],
+    ["wasm64", "f32", newerNode],
+    ["wasm64", "i8", newerNode],
+  ]) {
+    const skip = node === newerNode && withoutNewerNode;
+    test(
+      `${module} computes in ${precision} the bits it computes in Node.js, near the addon's`,
+      { skip },
+      async () => {
+        const texts = ["", "a red bicycle", ...queries().slice(0, 12), ...corpus(12)];
+        const found = await inPage(
+          async ({ module, precision, texts }) => {
+            const { load, Model } = await import("/uform/dist/web/web.js");
+            await load({ wasm: module });
+            const model = await Model.open(new URL("/model/", location.href), { precision });
+            const { fingerprint } = model.describe();
+            return { fingerprint, data: Array.from((await model.encodeText(texts)).data) };
+          },
+          { module, precision, texts },
+        );
 
-    const web = await import("../../dist/web/web.js");
-    await web.load({ wasm: readFileSync(join(root, "dist/web/wasm32.wasm")) });
-    const model = await web.Model.open(filesOf(modelPath));
-    const { data } = await model.encodeText(texts);
-    model.free();
-    assert.deepEqual(found, Array.from(data));
+        const there = spawnSync(node, [join(root, "tests/browser/vectors.mjs")], {
+          encoding: "utf8",
+          input: JSON.stringify({ module, precision, texts, folder: modelPath }),
+          maxBuffer: 1 << 28,
+          timeout: 280_000,
+        });
+        assert.equal(there.status, 0, there.stderr);
+        assert.deepEqual(found, JSON.parse(there.stdout));
 
-    const native = await import("../../dist/index.mjs");
-    const reference = native.Model.loadRam(modelPath, { precision: "f32" });
-    const expected = reference.encodeTextSync(texts);
-    reference.free();
-    for (const [row, text] of texts.entries()) {
-      const vector = found.slice(row * expected.dimensions, (row + 1) * expected.dimensions);
-      const cosine = vector.reduce((sum, value, i) => sum + value * expected.row(row)[i], 0);
-      assert.ok(cosine > 0.99999, `${text}: ${cosine}`);
-    }
-  });
+        const native = await import("../../dist/index.mjs");
+        const reference = native.Model.loadRam(modelPath, { precision: "f32" });
+        const expected = reference.encodeTextSync(texts);
+        reference.free();
+        const least = precision === "f32" ? 0.99999 : 0.995;
+        for (const [row, text] of texts.entries()) {
+          const vector = found.data.slice(
+            row * expected.dimensions,
+            (row + 1) * expected.dimensions,
+          );
+          const cosine = vector.reduce((sum, value, i) => sum + value * expected.row(row)[i], 0);
+          assert.ok(cosine > least, `${text}: ${cosine}`);
+        }
+      },
+    );
+  }
 
   test("its memory stops growing", async () => {
     const { early, late } = await inPage(
@@ -123,18 +146,3 @@ describe("the engine in Chromium", { skip }, () => {
     assert.ok(share < 0.5, JSON.stringify(shares));
   });
 });
-
-/** A model's files by their names, as a page without a server has them. */
-function filesOf(folder) {
-  const names = [
-    "1_Pooling/config.json",
-    "config.json",
-    "config_sentence_transformers.json",
-    "model.safetensors",
-    "modules.json",
-    "sentence_bert_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-  ];
-  return Object.fromEntries(names.map((name) => [name, readFileSync(join(folder, name))]));
-}

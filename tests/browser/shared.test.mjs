@@ -32,7 +32,7 @@ describe("what both backends do, in Chromium", { skip }, () => {
     server?.close();
   });
 
-  for (const module of ["wasm32", "wasm32-relaxed"]) {
+  for (const module of ["wasm32", "wasm32-relaxed", "wasm64"]) {
     describe(module, () => {
       let page;
       let close;

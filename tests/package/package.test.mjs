@@ -57,7 +57,11 @@ describe("the tarballs", () => {
     );
     assert.deepEqual(strays, []);
     const modules = main.filter((path) => path.endsWith(".wasm"));
-    assert.deepEqual(modules.toSorted(), ["dist/web/wasm32-relaxed.wasm", "dist/web/wasm32.wasm"]);
+    assert.deepEqual(modules.toSorted(), [
+      "dist/web/wasm32-relaxed.wasm",
+      "dist/web/wasm32.wasm",
+      "dist/web/wasm64.wasm",
+    ]);
   });
 
   test("have no install scripts", () => {

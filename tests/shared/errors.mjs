@@ -96,7 +96,7 @@ export function errors(test, { uform, base }) {
     ok(/^[0-9a-f]{32}$/.test(fingerprint));
     equal(executor.describe().module, module);
     ok(uform.capabilitiesAvailable().split(",").includes(cpuClass));
-    ok([null, "wasm32", "wasm32-relaxed"].includes(module), `module ${module}`);
+    ok([null, "wasm32", "wasm32-relaxed", "wasm64"].includes(module), `module ${module}`);
     model.free();
     executor.free();
   });

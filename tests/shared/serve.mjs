@@ -7,6 +7,7 @@
 // | `/unsized/…` | fixtures, without a word on their size |
 // | `/cut/ID/…` | fixtures, but the first time weights are asked for under an ID they end in the middle |
 // | `/slow/…` | fixtures, but weights never end |
+// | `/huge/…` | fixtures, but weights are said to have two gigabytes, and end in the middle |
 // | `/app/…` | fixtures, and a page for what is not there |
 
 import { createReadStream, statSync } from "node:fs";
@@ -46,15 +47,16 @@ export function answer(request, response, cut) {
   }
   if (
     size === undefined ||
-    !["fixtures", "model", "unsized", "cut", "slow", "app"].includes(kind)
+    !["fixtures", "model", "unsized", "cut", "slow", "huge", "app"].includes(kind)
   ) {
     response.writeHead(404).end();
     return;
   }
   const isWeights = file.endsWith(".safetensors");
-  if (kind !== "unsized") response.setHeader("content-length", size);
+  const told = isWeights && kind === "huge" ? 2 ** 31 : size;
+  if (kind !== "unsized") response.setHeader("content-length", told);
   response.writeHead(200);
-  if (isWeights && kind === "cut" && !cut.has(id)) {
+  if (isWeights && (kind === "huge" || (kind === "cut" && !cut.has(id)))) {
     cut.add(id);
     createReadStream(file, { end: size >> 1 })
       .on("end", () => response.destroy())

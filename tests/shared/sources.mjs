@@ -16,7 +16,9 @@ const names = [
 const variant = "mean-sqrt-cut";
 
 export function sources(test, { uform, base }) {
-  const { InvalidArgumentError, IoError, Model, NotFoundError, UnsupportedError } = uform;
+  const { InvalidArgumentError, IoError, NotFoundError, OutOfMemoryError, UnsupportedError } =
+    uform;
+  const { Executor, Model } = uform;
   const url = new URL(`fixtures/variants/${variant}/`, base);
   const at = (kind) => new URL(`${kind}/variants/${variant}/`, base);
 
@@ -79,8 +81,12 @@ export function sources(test, { uform, base }) {
       await fails(Model.open(rest), NotFoundError, name);
     }
     await fails(Model.open(without("config.json")), InvalidArgumentError, "source");
-    await fails(Model.open(new URL("no-such-model/", url)), NotFoundError, "config.json");
-    await fails(Model.open(new URL("no-such-model/", at("app"))), NotFoundError, "config.json");
+    for (const place of [url, at("app")]) {
+      const nothing = new URL("no-such-model?key=secret", place);
+      const error = await failure(Model.open(nothing));
+      ok(error instanceof NotFoundError && !error.message.includes("secret"), error);
+      ok(error.message.startsWith(`${place}no-such-model/config.json: `), error);
+    }
     const half = files["model.safetensors"].slice(0, 1000);
     const cut = failure(Model.open({ ...files, "model.safetensors": half }));
     equal((await cut).code, "UFORM_CORRUPT_MODEL");
@@ -94,7 +100,41 @@ export function sources(test, { uform, base }) {
   test("a server that fails is told", async () => {
     const nobody = new URL("http://127.0.0.1:9/");
     await fails(Model.open(nobody), IoError, "127.0.0.1:9", "cannot be fetched");
-    await fails(Model.open(at(`cut/${Math.random()}`)), IoError, "model.safetensors");
+    const cut = at(`cut/${Math.random()}`);
+    await fails(Model.open(cut), IoError, `${cut}model.safetensors`);
+  });
+
+  test("a model that the loaded module has no room for goes to one that has", async () => {
+    const executor = Executor.forRam();
+    const { module } = executor.describe();
+    const isNarrow = module !== null && module !== "wasm64";
+    // So many bytes are only told of: what is needed is not among them.
+    const large = Object.defineProperty(new Blob([]), "size", { value: 2 ** 31 });
+    const files = { ...(await record()), "other.safetensors": large };
+    if (isNarrow) {
+      await fails(Model.open(files, { executor }), OutOfMemoryError, "wasm64", "executor");
+    }
+    executor.free();
+    const model = await Model.open(files).catch((error) => error);
+    const isThere = !(model instanceof UnsupportedError);
+    if (!isThere) {
+      ok(isNarrow && model.message.includes("64-bit"), model);
+    } else {
+      ok(!isNarrow || model.describe().cpuClass === "wasm64-extended");
+      equal((await model.encodeText(["the sea", "is blue"])).rows, 2);
+      equal(model.encodeTextSync("the sea").rows, 1);
+      if (isNarrow) {
+        const other = Executor.forRam();
+        const asked = model.encodeText("the sea", { executor: other });
+        await fails(asked, InvalidArgumentError, "executor", module);
+        other.free();
+      }
+      model.free();
+    }
+    // A server tells its size on the way.
+    const here = at("huge");
+    const [kind, words] = isThere ? [IoError, `${here}model.`] : [UnsupportedError, "64-bit"];
+    await fails(Model.open(here), kind, words);
   });
 
   test("progress is in bytes, and ends at its total", async () => {

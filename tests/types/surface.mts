@@ -74,6 +74,7 @@ await using model = await Model.open("folder", {
 is<Same<typeof model.compiled, CompiledModel>>();
 is<Same<ReturnType<typeof load>, Promise<void>>>();
 await load({ wasm: new URL("https://example.org/wasm32.wasm") });
+await load({ wasm: "wasm64" });
 await Model.open(new URL("https://example.org/model/"), { cache: true });
 ({ "config.json": new Uint8Array(), "model.safetensors": new Blob([]) }) satisfies ModelSource;
 [new File([], "config.json")] satisfies ModelSource;

@@ -46,6 +46,7 @@ describe("the shared tests", () => {
   for (const [module, node] of [
     ["wasm32", process.execPath],
     ["wasm32-relaxed", newerNode],
+    ["wasm64", newerNode],
   ]) {
     const skip = node === newerNode && withoutNewerNode;
     test(`on ${module}`, { skip }, () => {
@@ -71,6 +72,7 @@ describe("loading", () => {
 
   test("takes a URL, a response, bytes or a module, once", () => {
     for (const wasm of [
+      '"wasm32"',
       "file",
       `new Response(await readFile(file))`,
       `await readFile(file)`,
@@ -93,9 +95,13 @@ describe("loading", () => {
   test("refuses what is not a module of the package, and tries again", () => {
     const told = script(
       process.execPath,
-      `const empty = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0);
+      `import { readFile } from "node:fs/promises";
+       const empty = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0);
+       const older = await readFile(new URL(import.meta.resolve("uform/wasm32.wasm")));
+       older.write("9.9.9", older.lastIndexOf("wasm32 ") + 7);
        for (const wasm of [
          empty,
+         older,
          new Uint8Array(8),
          new URL("http://127.0.0.1:9/x.wasm"),
          new Response("", { status: 404 }),
@@ -107,10 +113,11 @@ describe("loading", () => {
     );
     const lines = told.trim().split("\n");
     assert.match(lines[0], /UFORM_INVALID_ARGUMENT .*another module/);
-    assert.match(lines[1], /UFORM_UNSUPPORTED .*does not compile/);
-    assert.match(lines[2], /UFORM_IO .*cannot be fetched/);
-    assert.match(lines[3], /UFORM_IO .*answered with 404/);
-    assert.equal(lines[4], "wasm32");
+    assert.match(lines[1], /UFORM_INVALID_ARGUMENT .* of uform 9\.9\.9, .* of uform \d/);
+    assert.match(lines[2], /UFORM_UNSUPPORTED .*does not compile/);
+    assert.match(lines[3], /UFORM_IO .*cannot be fetched/);
+    assert.match(lines[4], /UFORM_IO .*answered with 404/);
+    assert.equal(lines[5], "wasm32");
   });
 
   test("takes the best module for the engine", { skip: withoutNewerNode }, () => {
@@ -168,6 +175,25 @@ describe("memory", () => {
        console.log(again.data.every((value, index) => value === data[index]));`,
     );
     assert.equal(told, "OutOfMemoryError\ntrue\n");
+  });
+
+  test("has the weights once, and the files of weights never", () => {
+    const told = script(
+      process.execPath,
+      `const { instantiate } = WebAssembly;
+       let memory;
+       WebAssembly.instantiate = async (module, imports) => {
+         const made = await instantiate(module, imports);
+         // Node.js itself is made of such modules.
+         const { exports } = made.instance ?? made;
+         if (exports.executorTurn) memory = exports.memory;
+         return made;
+       };
+       const model = await Model.open(new URL("model/", ${JSON.stringify(base)}));
+       console.log(memory.buffer.byteLength / model.describe().bytes);`,
+    );
+    // What is besides: the module's own, and rows for a text.
+    assert.ok(Number(told) > 1 && Number(told) < 1.3, told);
   });
 
   test("reaches a plateau", () => {

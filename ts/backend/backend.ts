@@ -45,8 +45,8 @@ export interface Backend {
   /** Ends its threads, unless an executor borrows it. Again: nothing. */
   poolFree(pool: CompiledPool): void;
 
-  /** Files of a model that are brought one by one. */
-  filesCreate(): CompiledFiles;
+  /** Files of a model that are brought one by one. `place`: the URL of its folder; `""`: none. */
+  filesCreate(place: string): CompiledFiles;
   /** The names of files to bring next; none: the model can be opened, or cannot be helped. */
   filesWanted(files: CompiledFiles): string[];
   /** There is no such file. */
@@ -55,6 +55,16 @@ export interface Backend {
   filesBegin(files: CompiledFiles, name: string, size: number): void;
   /** Copies bytes to the end of a file that was begun. */
   filesAppend(files: CompiledFiles, name: string, bytes: Uint8Array): void;
+  /**
+   * Takes a file of `size` bytes that stays where it is until the files are no more: `read` returns some
+   * of its bytes from `at` on, one at least and at most so many. Absent: files are copied.
+   */
+  filesLend?(
+    files: CompiledFiles,
+    name: string,
+    size: number,
+    read: (at: number, most: number) => Uint8Array,
+  ): void;
 
   /** Loads a model into host memory. */
   modelLoadRam(path: string, options: LoadOptions, executor: CompiledExecutor): CompiledModel;
@@ -168,8 +178,11 @@ export interface Backend {
   callProgress(call: CompiledCall): [done: number, total: number];
 }
 
-/** A WebAssembly module of the package: for every engine, and with relaxed SIMD. */
-export type WasmModule = "wasm32" | "wasm32-relaxed";
+/**
+ * A WebAssembly module of the package: for every engine, with relaxed SIMD, and with that and
+ * addresses of 64 bits.
+ */
+export type WasmModule = "wasm32" | "wasm32-relaxed" | "wasm64";
 
 /** What the native addon has besides: that which is done to files. */
 export interface NativeBackend extends Backend {

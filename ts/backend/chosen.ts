@@ -1,4 +1,5 @@
-import type { Backend } from "./backend.js";
+import { UnsupportedError } from "../errors.js";
+import type { Backend, CompiledModel } from "./backend.js";
 
 /** How an entry of the package comes by what computes. */
 export interface Provider {
@@ -6,6 +7,8 @@ export interface Provider {
   backend(): Backend;
   /** Sees to it that it is there. `wasm`: where the module comes from; absent: the provider knows. */
   load(wasm?: unknown): Promise<void>;
+  /** One with addresses of 64 bits, beside the one that is there. Absent: they all have them. */
+  wide?(): Promise<Backend>;
 }
 
 let provider: Provider | undefined;
@@ -27,6 +30,38 @@ export function backend(): Backend {
 /** @internal */
 export function loadBackend(wasm?: unknown): Promise<void> {
   return chosen().load(wasm);
+}
+
+/**
+ * What computes models that the loaded module has no room for.
+ *
+ * @internal
+ */
+export async function wideBackend(): Promise<Backend> {
+  const wide = await chosen().wide?.();
+  if (wide === undefined) throw new UnsupportedError("there is no backend with more room");
+  return wide;
+}
+
+/** The models that are elsewhere than in the loaded module. */
+const elsewhere = new WeakMap<CompiledModel, Backend>();
+
+/**
+ * Says where a model is.
+ *
+ * @internal
+ */
+export function placed(model: CompiledModel, where: Backend): void {
+  if (where !== backend()) elsewhere.set(model, where);
+}
+
+/**
+ * What computes a model.
+ *
+ * @internal
+ */
+export function backendOf(model: CompiledModel): Backend {
+  return elsewhere.get(model) ?? backend();
 }
 
 function chosen(): Provider {

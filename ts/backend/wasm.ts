@@ -31,6 +31,8 @@ import { Turns } from "./turns.js";
 
 let loaded: Backend | undefined;
 let loading: Promise<void> | undefined;
+/** Another instance, for models that the loaded one has no room for. */
+let widening: Promise<Backend> | undefined;
 /** What the module that is loading, or loaded, was said to be. */
 let given: unknown;
 
@@ -57,6 +59,15 @@ export const wasm: Provider = {
       },
     );
     await loading;
+  },
+  async wide() {
+    widening ??= instantiate("wasm64").then(({ glue, name }) => new WasmBackend(glue, name));
+    try {
+      return await widening;
+    } catch (failure) {
+      widening = undefined;
+      throw failure;
+    }
   },
 };
 
@@ -123,7 +134,8 @@ class WasmBackend implements Backend {
   poolThreads: Backend["poolThreads"] = () => noThreads("pool.threads");
   poolFree: Backend["poolFree"] = () => noThreads("pool.free");
 
-  filesCreate: Backend["filesCreate"] = () => handle(this.#run((glue) => glue.filesCreate()));
+  filesCreate: Backend["filesCreate"] = (place) =>
+    handle(this.#run((glue) => glue.filesCreate(place)));
   filesWanted: Backend["filesWanted"] = (files) =>
     this.#run((glue) => glue.filesWanted(filesOf(files)));
   filesAbsent: Backend["filesAbsent"] = (files, name) =>
@@ -132,6 +144,9 @@ class WasmBackend implements Backend {
     this.#run((glue) => glue.filesBegin(filesOf(files), name, size));
   filesAppend: Backend["filesAppend"] = (files, name, bytes) =>
     this.#run((glue) => glue.filesAppend(filesOf(files), name, bytes));
+
+  filesLend = (...[files, ...rest]: Parameters<NonNullable<Backend["filesLend"]>>) =>
+    this.#run((glue) => glue.filesLend(filesOf(files), ...rest));
 
   modelLoadRam: Backend["modelLoadRam"] = () => noFiles("Model.loadRam");
   modelOpenRam: Backend["modelOpenRam"] = () => noFiles("Model.open");

@@ -5,7 +5,7 @@ import { UformError } from "../errors.js";
 import { capabilitiesAvailable, capabilitiesCompiled } from "../hardware.js";
 import { read } from "./arguments.js";
 import { UsageError } from "./failures.js";
-import { packageVersion } from "./version.js";
+import { version as packageVersion } from "../version.js";
 
 export const infoUsage = `Usage: uform info [--json]
 
@@ -54,7 +54,7 @@ export function info(args: string[]): void {
 
 function machine(): Machine {
   const bare: Machine = {
-    package: packageVersion(),
+    package: packageVersion,
     addon: null,
     node: process.versions.node,
     platform: platform(),

@@ -13,7 +13,7 @@ import { embed, embedUsage } from "./embed.js";
 import { Failure, UsageError } from "./failures.js";
 import { info, infoUsage } from "./info.js";
 import { quantize, quantizeUsage } from "./quantize.js";
-import { packageVersion } from "./version.js";
+import { version } from "../version.js";
 
 const commands: Readonly<
   Record<string, { run: (args: string[]) => void | Promise<void>; usage: string }>
@@ -37,7 +37,7 @@ Commands:
 `;
 
 async function main([name, ...rest]: string[]): Promise<void> {
-  if (name === "--version" || name === "-v") return print(`${packageVersion()}\n`);
+  if (name === "--version" || name === "-v") return print(`${version}\n`);
   if (name === "--help" || name === "-h") return print(usage);
   if (name === undefined) throw new UsageError(`a command is missing\n\n${usage.trimEnd()}`);
   const command = Object.hasOwn(commands, name) ? commands[name] : undefined;

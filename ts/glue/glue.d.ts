@@ -27,11 +27,17 @@ export function executorDrainDeferred(executor: InnerExecutor, mood: number, tic
 export function executorFree(executor: InnerExecutor): void;
 export function executorTurn(executor: InnerExecutor): boolean;
 
-export function filesCreate(): InnerFiles;
+export function filesCreate(place: string): InnerFiles;
 export function filesWanted(files: InnerFiles): string[];
 export function filesAbsent(files: InnerFiles, name: string): void;
 export function filesBegin(files: InnerFiles, name: string, size: number): void;
 export function filesAppend(files: InnerFiles, name: string, bytes: Uint8Array): void;
+export function filesLend(
+  files: InnerFiles,
+  name: string,
+  size: number,
+  read: (at: number, most: number) => Uint8Array,
+): void;
 
 export function modelOpenFiles(
   files: InnerFiles,

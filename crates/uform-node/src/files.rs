@@ -9,10 +9,10 @@ use uform::model::{files::Memory, wanted::wanted};
 /// The files' handle in JavaScript.
 pub type CompiledFiles = External<RefCell<Memory>>;
 
-/// No files yet.
+/// No files yet, of a model at `place`, a URL that ends with `/`; `""`: it has none.
 #[napi(catch_unwind)]
-pub fn files_create() -> CompiledFiles {
-    External::new(RefCell::new(Memory::default()))
+pub fn files_create(place: String) -> CompiledFiles {
+    External::new(RefCell::new(Memory::of(&place)))
 }
 
 /// The names of files to bring next; none: the model can be opened, or cannot be helped.

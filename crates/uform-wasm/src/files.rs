@@ -1,19 +1,23 @@
 //! A model's files on their way into the module's memory.
 
 use crate::errors::{Result, refusal};
-use js_sys::Uint8Array;
+use js_sys::{Function, Uint8Array};
 use std::cell::RefCell;
-use uform::model::{files::Memory, wanted::wanted};
+use std::sync::Arc;
+use uform::model::{blob::Reader, files::Memory, wanted::wanted};
+use uform::{Error, Status};
+use wasm_bindgen::JsCast;
+use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
 
 /// The files' handle in JavaScript.
 #[wasm_bindgen]
 pub struct CompiledFiles(pub(crate) RefCell<Memory>);
 
-/// No files yet.
+/// No files yet, of a model at `place`, a URL that ends with `/`; `""`: it has none.
 #[wasm_bindgen(js_name = filesCreate)]
-pub fn files_create() -> CompiledFiles {
-    CompiledFiles(RefCell::new(Memory::default()))
+pub fn files_create(place: &str) -> CompiledFiles {
+    CompiledFiles(RefCell::new(Memory::of(place)))
 }
 
 /// The names of files to bring next; none: the model can be opened, or cannot be helped.
@@ -44,4 +48,58 @@ pub fn files_append(files: &CompiledFiles, name: &str, bytes: &Uint8Array) -> Re
         .map_err(refusal)?;
     bytes.copy_to(room);
     Ok(())
+}
+
+/// Takes a file of `size` bytes that stays in JavaScript's memory, which is given back once it was read;
+/// the module's only grows. `read(at, most)` returns the bytes from `at` on as a `Uint8Array`, one byte at
+/// least and at most so many.
+#[wasm_bindgen(js_name = filesLend)]
+pub fn files_lend(files: &CompiledFiles, name: &str, size: f64, read: Function) {
+    let lent = Lent {
+        name: name.to_owned(),
+        size: size as u64,
+        read,
+    };
+    files.0.borrow_mut().lend(name, Arc::new(lent));
+}
+
+/// A file in JavaScript's memory.
+struct Lent {
+    name: String,
+    size: u64,
+    read: Function,
+}
+
+// SAFETY: the module has one thread.
+unsafe impl Send for Lent {}
+// SAFETY: as above.
+unsafe impl Sync for Lent {}
+
+impl Reader for Lent {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read(&self, mut at: u64, mut into: &mut [u8]) -> uform::Result<()> {
+        while !into.is_empty() {
+            let (from, most) = ((at as f64).into(), (into.len() as f64).into());
+            let bytes = self.read.call2(&JsValue::UNDEFINED, &from, &most);
+            let bytes = bytes
+                .ok()
+                .and_then(|bytes| bytes.dyn_into::<Uint8Array>().ok());
+            let bytes = bytes.filter(|bytes| (1..=into.len()).contains(&(bytes.length() as usize)));
+            let Some(bytes) = bytes else {
+                let message = format!(
+                    "{}: its bytes from {at} on are not there any more",
+                    self.name
+                );
+                return Err(Error::new(Status::Io, message));
+            };
+            let (part, rest) = into.split_at_mut(bytes.length() as usize);
+            bytes.copy_to(part);
+            at += part.len() as u64;
+            into = rest;
+        }
+        Ok(())
+    }
 }

@@ -8,10 +8,11 @@
 //! | --- | --- |
 //! | [`outcome`] | what a deferred call brings back, kept until JavaScript asks for it |
 //! | [`errors`] | the engine's errors as JavaScript errors |
+//! | `random` | seeds for the tokenizer's hashing, on wasm64 |
 //! | [`failure`] | what can be told of an instance that trapped |
 //! | [`call`], [`executor`], [`files`], [`model`], [`hardware`] | the exported functions |
 //!
-//! The modules of the package are this crate, compiled for several sets of features:
+//! The three modules of the package are this crate, compiled for three sets of features:
 //! `cargo xtask wasm` says which.
 
 #![cfg(target_family = "wasm")]
@@ -24,13 +25,17 @@ mod files;
 mod hardware;
 mod model;
 mod outcome;
+#[cfg(target_arch = "wasm64")]
+mod random;
 
-/// Which module this is: what `ts/backend/wasm.ts` reads before it instantiates one.
+/// Which module this is, and of which version: what `ts/modules.ts` reads before it instantiates one.
 #[unsafe(link_section = "uform")]
 #[used]
-static MODULE: [u8; NAME.len()] = *NAME;
+static MODULE: [u8; NAME.len()] = *NAME.as_bytes().first_chunk().unwrap();
 
-#[cfg(not(target_feature = "relaxed-simd"))]
-const NAME: &[u8; 6] = b"wasm32";
-#[cfg(target_feature = "relaxed-simd")]
-const NAME: &[u8; 14] = b"wasm32-relaxed";
+#[cfg(all(target_arch = "wasm32", not(target_feature = "relaxed-simd")))]
+const NAME: &str = concat!("wasm32 ", env!("CARGO_PKG_VERSION"));
+#[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
+const NAME: &str = concat!("wasm32-relaxed ", env!("CARGO_PKG_VERSION"));
+#[cfg(target_arch = "wasm64")]
+const NAME: &str = concat!("wasm64 ", env!("CARGO_PKG_VERSION"));

@@ -291,6 +291,36 @@ fn words_become_the_pieces_that_the_crate_makes_of_them() {
 }
 
 #[test]
+fn a_long_text_has_the_ids_it_has_in_one_piece() {
+    let folder = Folder::open(common::real_model()).expect("there");
+    let Opened {
+        config,
+        mut settings,
+        ..
+    } = Opened::open(&folder).expect("sound");
+    settings.tokens.limit = 1 << 20;
+    let (place, tokens) = (&settings.transformer, &settings.tokens);
+    let ours = Tokenizer::load(&folder, place, tokens, config.vocabulary).expect("sound");
+    let reference = reference();
+    let options = tokenizers::pipeline::EncodeOptions {
+        add_special_tokens: true,
+        ..Default::default()
+    };
+    let parts = prop::collection::vec(text(), 50);
+    proptest!(ProptestConfig::with_cases(10), |(parts in parts)| {
+        let once = parts.join(" and then ");
+        // Longer than what is encoded in one piece, several times.
+        let long = once.repeat(150_000 / once.len() + 1);
+        let mut expected = Vec::new();
+        reference.encode_into(&long, &options, &mut expected).expect("encoded");
+        let expected = Vec::from_iter(expected.into_iter().map(u32::from));
+        let (count, found) = encode(&ours, &long);
+        prop_assert_eq!(count.tokens as usize, expected.len());
+        prop_assert!(found == expected);
+    });
+}
+
+#[test]
 fn a_token_beyond_the_vocabulary_has_the_id_that_follows() {
     // An added token that is no entry: its id is that of the next one.
     let added = |tiny: &mut Tiny| {

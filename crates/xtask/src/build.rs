@@ -10,7 +10,7 @@ use crate::{Result, hwloc, root, target, wasm};
 /// All of it; cargo and the TypeScript compiler skip what is up to date.
 pub fn all() -> Result {
     addon()?;
-    wasm::make()?;
+    wasm::make(&[])?;
     typescript()
 }
 

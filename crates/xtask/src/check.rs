@@ -41,7 +41,7 @@ pub fn wasm() -> Result {
         "uform-wasm",
         "--no-default-features",
         "--target",
-        wasm::TARGET,
+        "wasm32-unknown-unknown",
         "--",
         "--deny",
         "warnings",
@@ -53,6 +53,14 @@ pub fn rust_target(target: &str) -> Result {
     // Without rustup the toolchain may still have it: cargo tells.
     if works(in_checkout("rustup").arg("--version")) {
         run(in_checkout("rustup").args(["target", "add", target]))?;
+    }
+    Ok(())
+}
+
+/// The source of the standard library, for targets it is compiled for along with everything else.
+pub fn rust_source() -> Result {
+    if works(in_checkout("rustup").arg("--version")) {
+        run(in_checkout("rustup").args(["component", "add", "rust-src"]))?;
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ cargo xtask <verb>
   test [--soak]       every test; --soak repeats the patient ones many times
   lint                formatting, clippy, the TypeScript compiler
   tiny-model DIR      a made-up model of two small layers, for tests, into DIR
-  wasm                the WebAssembly modules, into dist/web/
+  wasm [NAME …]       the WebAssembly modules, or those named, into dist/web/
   wasm-check          the engine compiles for WebAssembly
   pack                both npm packages as tarballs, into target/package/
   demo [argument …]   examples/semantic-search
@@ -75,7 +75,7 @@ fn dispatch(verb: &str, rest: &[String]) -> Result {
         ("test", [flag]) if flag == "--soak" => test::all(test::Depth::Soak),
         ("lint", []) => check::lint(),
         ("tiny-model", [folder]) => tiny_model::make(folder),
-        ("wasm", []) => wasm::make(),
+        ("wasm", names) => wasm::make(names),
         ("wasm-check", []) => check::wasm(),
         ("pack", []) => pack::both(),
         ("demo", _) => program("examples/semantic-search/main.mjs", rest),

@@ -1,18 +1,20 @@
 //! The WebAssembly modules and the JavaScript that calls them, into `dist/web/`.
 //!
-//! The same crate is compiled for several sets of features, into one target folder and with one
-//! profile, so that what is the same for all is compiled once. wasm-bindgen then writes the
-//! JavaScript half, as a library: its command line takes minutes to install.
+//! The same crate is compiled for several sets of features with one profile. Addresses of 64 bits are a
+//! target without a standard library of its own, which is compiled along, in a target folder of
+//! its own: what a compiler is told for it would have it compile the others anew, by turns.
+//! wasm-bindgen then writes the JavaScript half, as a library: its command line takes minutes to install.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use wasm_bindgen_cli_support::Bindgen;
 
-use crate::check::rust_target;
+use crate::check::{rust_source, rust_target};
 use crate::command::{cargo, run};
 use crate::{Result, root};
 
@@ -20,31 +22,54 @@ use crate::{Result, root};
 struct Module {
     /// What the file is called, and what `ts/modules.ts` calls it.
     name: &'static str,
+    target: &'static str,
     features: &'static str,
 }
 
-const MODULES: [Module; 2] = [
+const MODULES: [Module; 3] = [
     Module {
         name: "wasm32",
+        target: TARGET,
         features: "+simd128",
     },
     Module {
         name: "wasm32-relaxed",
+        target: TARGET,
+        features: "+simd128,+relaxed-simd",
+    },
+    Module {
+        name: "wasm64",
+        target: WIDE_TARGET,
         features: "+simd128,+relaxed-simd",
     },
 ];
 
 pub const TARGET: &str = "wasm32-unknown-unknown";
 
+/// Of 64-bit addresses. Rust has no standard library compiled for it.
+const WIDE_TARGET: &str = "wasm64-unknown-unknown";
+
+/// Our own crates that a module is made of.
+const OWN: [&str; 3] = ["uform", "uform-kernels", "uform-wasm"];
+
 /// The most bytes of a module and its JavaScript half, gzipped.
 const MOST_PACKED: usize = 600_000;
 
-/// All modules.
-pub fn make() -> Result {
+/// The modules of these names; all of them when there are none.
+pub fn make(names: &[String]) -> Result {
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| MODULES.iter().all(|module| module.name != **name))
+    {
+        return Err(format!("there is no module called {unknown}"));
+    }
     let folder = root().join("dist/web");
     fs::create_dir_all(&folder).map_err(|error| cannot("make", &folder, error))?;
     rust_target(TARGET)?;
-    for module in &MODULES {
+    rust_source()?;
+    let wanted =
+        |module: &&Module| names.is_empty() || names.iter().any(|name| name == module.name);
+    for module in MODULES.iter().filter(wanted) {
         module.bind(&module.compile()?, &folder)?;
     }
     Ok(())
@@ -52,16 +77,45 @@ pub fn make() -> Result {
 
 impl Module {
     fn compile(&self) -> Result<PathBuf> {
-        let folder = crate::target()?.join("wasm");
+        let folder = crate::target()?.join(match self.target {
+            WIDE_TARGET => "wasm64",
+            _ => "wasm",
+        });
+        let mut command = cargo();
+        command
+            .args(["build", "--package", "uform-wasm", "--profile", "wasm"])
+            .args(["--target", self.target, "--target-dir"])
+            .arg(&folder);
+        match self.target {
+            WIDE_TARGET => self.wide(&mut command),
+            _ => self.plain(&mut command),
+        }
+        run(&mut command)?;
+        Ok(folder.join(self.target).join("wasm/uform_wasm.wasm"))
+    }
+
+    fn plain(&self, command: &mut Command) {
         let features = self.features;
         // Instead of those in `.cargo/config.toml`.
         let flags = format!("-C target-feature={features} --cfg getrandom_backend=\"wasm_js\"");
-        run(cargo()
-            .args(["build", "--package", "uform-wasm", "--profile", "wasm"])
-            .args(["--target", TARGET, "--target-dir"])
-            .arg(&folder)
-            .env("RUSTFLAGS", flags))?;
-        Ok(folder.join(TARGET).join("wasm/uform_wasm.wasm"))
+        command.env("RUSTFLAGS", flags);
+    }
+
+    /// The standard library is compiled along, which a stable compiler does when it is told that it
+    /// bootstraps. The features are for our own crates: of the others one looks for its instructions
+    /// where only addresses of 32 bits have them.
+    fn wide(&self, command: &mut Command) {
+        command
+            .args(["-Z", "build-std=std,panic_abort", "-Z", "profile-rustflags"])
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", "--cfg getrandom_backend=\"custom\"");
+        let features = self.features;
+        for package in OWN {
+            let flags = format!("rustflags = [\"-Ctarget-feature={features}\"]");
+            command
+                .arg("--config")
+                .arg(format!("profile.wasm.package.{package}.{flags}"));
+        }
     }
 
     /// Writes the JavaScript half into `glue/`, and the module beside that folder.

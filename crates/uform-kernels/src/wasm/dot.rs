@@ -1,17 +1,22 @@
 //! Products of i8 by dot products, exactly.
 //!
-//! Relaxed SIMD has an instruction for signed bytes by bytes of 7 bits, four products a sum, whose
-//! result is the same in every engine as long as the second ones lie in 0..=127: no pair of products
-//! then exceeds 16 bits, so that it does not matter which way a processor sums them, nor
-//! whether it takes the eighth bit for a sign. Weights go first. A row's numbers q, in −127..=127,
-//! are offset by 127 and halved: ⌊(q + 127)/2⌋ and what is left of q + 127 are both of 7 bits, and
-//! two dot products of one weight add up to (q + 127)·w. The sums begin at −127·Σ w.
+//! Relaxed SIMD has an instruction for signed bytes by bytes of 7 bits, four products a sum. What it
+//! makes of the eighth bit of the second bytes an engine may choose, by its processor, but it chooses
+//! once and for all ("parameters are constant during the execution of any given program": WebAssembly
+//! 3.0, Relaxed Operations). So it is asked first, by some products that tell. Weights go first, and a
+//! row's numbers q, in −127..=127, second:
 //!
-//! Without relaxed SIMD both are widened to 16 bits, which there is a dot product of two for.
+//! - where the eighth bit is a sign, as they are;
+//! - where it is one more bit and no sum of two products is cut to 16 bits, as q + 128. The sums begin
+//!   at −128·Σ w.
 //!
-//! Either way a row's group of four numbers is eight bytes. A product's rows are brought into this
-//! form, some steps of them at a time; then all columns of the panel pass by. Rows of no more steps
-//! than that are brought into it once for all panels.
+//! Where it is neither, and without relaxed SIMD, weights and rows are widened to 16 bits, which
+//! there is a dot product of two for. (Two dot products of a row's number in two parts of 7 bits are
+//! exact as well. But engines have neither only on processors that take five instructions for one.)
+//!
+//! A product's rows are brought into the form that is multiplied, some steps of them at a time; then
+//! all columns of the panel pass by. Rows of no more steps than that are brought into it once for all
+//! panels.
 
 #[cfg(target_arch = "wasm32")]
 use std::arch::wasm32::*;
@@ -25,36 +30,37 @@ use crate::packed::TILES_COLUMNS;
 use crate::share;
 use crate::vector::tiles::{TILES_ROWS, TileProduct, Tiles};
 
-/// Rows whose products are summed side by side.
-const ROWS: usize = if cfg!(target_feature = "relaxed-simd") {
-    6
-} else {
-    4
-};
-
-/// Vectors of columns whose products are.
-const VECTORS: usize = if cfg!(target_feature = "relaxed-simd") {
-    2
-} else {
-    1
-};
-
 /// Columns of a vector.
 const LANES: usize = 4;
 
-/// Steps that rows are prepared for at a time: they stay in the nearest cache.
-const STEPS: usize = 8;
+/// Rows whose products are summed side by side. Beside their sums and the weights, compilers keep a
+/// number of each in a register: 6 rows of bytes have a quarter less speed.
+const TILE_ROWS: usize = 4;
 
-/// Groups of four bytes to a step, and outputs to a half of a panel.
+/// Bytes of a row that is prepared: all rows stay in the nearest cache.
+const ROW_BYTES: usize = 1024;
+
+/// Groups of four numbers to a step, and outputs to a half of a panel.
 const SIDE: usize = STEP_BYTES / 4;
 
-/// A row's groups of some steps, eight bytes each.
-type Groups = [MaybeUninit<u64>; STEPS * SIDE];
+/// A row's groups of some steps.
+#[repr(C, align(16))]
+struct Groups([MaybeUninit<u8>; ROW_BYTES]);
+
+/// How numbers are multiplied.
+#[derive(Clone, Copy)]
+enum Way {
+    /// As bytes, with this added to those of a row.
+    Bytes { offset: i8 },
+    /// As numbers of 16 bits.
+    Words,
+}
 
 /// i8 by dot products.
 pub(super) struct Dot {
     /// The rows of a product, of some steps.
     rows: [Groups; TILES_ROWS],
+    way: Way,
     /// The product's left side when these are all its steps. A task's rows do not change.
     whole: *const u8,
 }
@@ -65,60 +71,109 @@ impl Tiles for Dot {
     #[inline(always)]
     unsafe fn begin() -> Self {
         Dot {
-            rows: [[MaybeUninit::uninit(); STEPS * SIDE]; TILES_ROWS],
+            rows: [const { Groups([MaybeUninit::uninit(); ROW_BYTES]) }; TILES_ROWS],
+            way: Way::here(),
             whole: ptr::null(),
         }
     }
 
     #[inline(always)]
     unsafe fn multiply(&mut self, product: &TileProduct) {
+        let way = self.way;
         // SAFETY: rows and steps are within the product; what is multiplied was prepared.
         unsafe {
-            begin_sums(product);
-            for first in (0..product.steps).step_by(STEPS) {
-                let steps = STEPS.min(product.steps - first);
+            way.begin_sums(product);
+            let most = ROW_BYTES / (SIDE * way.group_bytes());
+            for first in (0..product.steps).step_by(most) {
+                let steps = most.min(product.steps - first);
                 if self.whole != product.left {
                     for (row, groups) in self.rows[..product.rows].iter_mut().enumerate() {
                         let left = product.left.add(row * product.left_stride);
-                        prepare(left.add(first * STEP_BYTES), steps, groups);
+                        way.prepare(left.add(first * STEP_BYTES), steps, groups);
                     }
                 }
-                let tiles = product.rows.div_ceil(ROWS);
+                let tiles = product.rows.div_ceil(TILE_ROWS);
                 for tile in 0..tiles {
                     let rows = share(product.rows, tiles, tile);
                     let out = product.out.add(rows.start * TILES_COLUMNS);
                     let right = product.right.add(first * SIDE * TILES_COLUMNS);
                     let left = self.rows[rows.start..].as_ptr();
                     match rows.len() {
-                        1 => multiply::<1>(left.cast(), right, steps, out),
-                        2 => multiply::<2>(left.cast(), right, steps, out),
-                        3 => multiply::<3>(left.cast(), right, steps, out),
-                        4 => multiply::<4>(left.cast(), right, steps, out),
-                        5 if ROWS > 4 => multiply::<5>(left.cast(), right, steps, out),
-                        6 if ROWS > 4 => multiply::<6>(left.cast(), right, steps, out),
+                        1 => multiply::<1>(way, left.cast(), right, steps, out),
+                        2 => multiply::<2>(way, left.cast(), right, steps, out),
+                        3 => multiply::<3>(way, left.cast(), right, steps, out),
+                        4 => multiply::<4>(way, left.cast(), right, steps, out),
                         more => unreachable!("a tile of {more} rows"),
                     }
                 }
             }
-            if product.steps <= STEPS {
+            if product.steps <= most {
                 self.whole = product.left;
             }
         }
     }
 }
 
-/// What the sums of a product are before anything is added.
-///
-/// # Safety
-/// As for [`Tiles::multiply`].
-#[inline(always)]
-unsafe fn begin_sums(product: &TileProduct) {
-    for column in (0..TILES_COLUMNS).step_by(LANES) {
-        // SAFETY: rows and columns are within the product.
-        unsafe {
-            let sum = begin(product.offsets.wrapping_add(column));
-            for row in 0..product.rows {
-                v128_store(product.out.add(row * TILES_COLUMNS + column).cast(), sum);
+impl Way {
+    /// The engine's.
+    #[inline(always)]
+    fn here() -> Way {
+        match bytes::offset() {
+            Some(offset) => Way::Bytes { offset },
+            None => Way::Words,
+        }
+    }
+
+    /// Bytes of a group in the form that is multiplied.
+    #[inline(always)]
+    fn group_bytes(self) -> usize {
+        match self {
+            Way::Bytes { .. } => 4,
+            Way::Words => 8,
+        }
+    }
+
+    /// What the sums of a product are before anything is added: what undoes the offset.
+    ///
+    /// # Safety
+    /// As for [`Tiles::multiply`].
+    #[inline(always)]
+    unsafe fn begin_sums(self, product: &TileProduct) {
+        let is_offset = matches!(self, Way::Bytes { offset: -128 });
+        for column in (0..TILES_COLUMNS).step_by(LANES) {
+            // SAFETY: rows and columns are within the product.
+            unsafe {
+                let sum = match is_offset {
+                    true => v128_load(product.offsets.add(column).cast()),
+                    false => i32x4_splat(0),
+                };
+                for row in 0..product.rows {
+                    v128_store(product.out.add(row * TILES_COLUMNS + column).cast(), sum);
+                }
+            }
+        }
+    }
+
+    /// Brings some steps of a row into the form that is multiplied.
+    ///
+    /// # Safety
+    /// `row` has so many steps, and there is room for them.
+    #[inline(always)]
+    unsafe fn prepare(self, row: *const u8, steps: usize, groups: &mut Groups) {
+        let groups = groups.0.as_mut_ptr().cast::<v128>();
+        for at in 0..steps * STEP_BYTES / 16 {
+            // SAFETY: handed on to the caller: 16 bytes are four groups.
+            unsafe {
+                let numbers = v128_load(row.add(16 * at).cast());
+                match self {
+                    Way::Bytes { offset } => {
+                        v128_store(groups.add(at), i8x16_add(numbers, i8x16_splat(offset)));
+                    }
+                    Way::Words => {
+                        v128_store(groups.add(2 * at), i16x8_extend_low_i8x16(numbers));
+                        v128_store(groups.add(2 * at + 1), i16x8_extend_high_i8x16(numbers));
+                    }
+                }
             }
         }
     }
@@ -131,62 +186,61 @@ unsafe fn begin_sums(product: &TileProduct) {
 /// the rows' sums so far.
 #[inline(never)]
 unsafe fn multiply<const ROWS: usize>(
+    way: Way,
     rows: *const [Groups; ROWS],
     right: *const u32,
     steps: usize,
     out: *mut f32,
 ) {
-    for column in (0..TILES_COLUMNS).step_by(VECTORS * LANES) {
+    let columns = match way {
+        Way::Bytes { .. } => bytes::COLUMNS,
+        Way::Words => LANES,
+    };
+    for column in (0..TILES_COLUMNS).step_by(columns) {
         let at = column / SIDE * SIDE * SIDE + column % SIDE;
         // SAFETY: handed on to the caller; columns are within the panel.
-        unsafe { add_sums::<ROWS>(&*rows, right.add(at), steps, out.add(column)) };
-    }
-}
-
-/// Brings some steps of a row into the form that is multiplied.
-///
-/// # Safety
-/// `row` has so many steps.
-#[inline(always)]
-unsafe fn prepare(row: *const u8, steps: usize, groups: &mut Groups) {
-    let groups = groups.as_mut_ptr().cast::<v128>();
-    for at in 0..steps * STEP_BYTES / 16 {
-        // SAFETY: as many groups as the steps have, two to a vector.
         unsafe {
-            let [low, high] = spread(v128_load(row.add(16 * at).cast()));
-            v128_store(groups.add(2 * at), low);
-            v128_store(groups.add(2 * at + 1), high);
+            let (right, out) = (right.add(at), out.add(column));
+            match way {
+                Way::Bytes { .. } => bytes::add_sums::<ROWS>(&*rows, right, steps, out),
+                Way::Words => add_words::<ROWS>(&*rows, right, steps, out),
+            }
         }
     }
 }
 
 #[cfg(target_feature = "relaxed-simd")]
-mod by {
-    //! Two dot products of 7 bits.
+mod bytes {
+    //! Four products of bytes a sum.
+
+    use std::hint::black_box;
 
     use super::*;
 
-    /// Four groups, eight bytes each: one half of q + 127, then the other.
-    #[inline(always)]
-    pub(super) fn spread(bytes: v128) -> [v128; 2] {
-        let offset = i8x16_add(bytes, i8x16_splat(127));
-        let half = v128_and(u16x8_shr(offset, 1), i8x16_splat(0x7f));
-        let rest = i8x16_sub(offset, half);
-        [
-            i32x4_shuffle::<0, 4, 1, 5>(half, rest),
-            i32x4_shuffle::<2, 6, 3, 7>(half, rest),
-        ]
-    }
+    /// Vectors of columns whose products are summed side by side.
+    const VECTORS: usize = 2;
 
-    /// What sums begin at: −127·Σ w, of −128·Σ w.
-    ///
-    /// # Safety
-    /// There is a vector of `offsets`.
+    /// Their columns.
+    pub(super) const COLUMNS: usize = VECTORS * LANES;
+
+    /// What a row's numbers take to be multiplied exactly: by the engine's choice nothing, or 128 as a
+    /// byte without a sign; `None`: it multiplies neither.
     #[inline(always)]
-    pub(super) unsafe fn begin(offsets: *const i32) -> v128 {
-        // SAFETY: handed on to the caller.
-        let by_128 = unsafe { v128_load(offsets.cast()) };
-        i32x4_sub(by_128, i32x4_shr(by_128, 7))
+    pub(super) fn offset() -> Option<i8> {
+        // The extremes, where a sum that is cut would show. No compiler may know better.
+        let is = |left: i8, right: i8, product: i32| {
+            let (left, right) = black_box((left, right));
+            let (left, right) = (i8x16_splat(left), i8x16_splat(right));
+            let sums = i32x4_relaxed_dot_i8x16_i7x16_add(left, right, i32x4_splat(0));
+            i32x4_extract_lane::<0>(sums) == 4 * product
+        };
+        if is(127, -127, -127 * 127) && is(-127, -127, 127 * 127) && is(-127, 127, -127 * 127) {
+            Some(0)
+        } else if is(127, -1, 127 * 255) && is(-127, -1, -127 * 255) {
+            Some(-128)
+        } else {
+            None
+        }
     }
 
     /// Adds the products of some rows and some columns.
@@ -217,12 +271,10 @@ mod by {
                         *weights = v128_load(right.add(group * SIDE + vector * LANES).cast());
                     }
                     for (row, sums) in sums.iter_mut().enumerate() {
-                        let halves = rows[row].as_ptr().add(step * SIDE + group).cast::<u32>();
-                        for half in 0..2 {
-                            let factors = v128_load32_splat(halves.add(half));
-                            for (sum, weights) in sums.iter_mut().zip(weights) {
-                                *sum = i32x4_relaxed_dot_i8x16_i7x16_add(weights, factors, *sum);
-                            }
+                        let numbers = rows[row].0.as_ptr().cast::<u32>();
+                        let factors = v128_load32_splat(numbers.add(step * SIDE + group));
+                        for (sum, weights) in sums.iter_mut().zip(weights) {
+                            *sum = i32x4_relaxed_dot_i8x16_i7x16_add(weights, factors, *sum);
                         }
                     }
                 }
@@ -237,68 +289,54 @@ mod by {
 }
 
 #[cfg(not(target_feature = "relaxed-simd"))]
-mod by {
-    //! Dot products of 16 bits.
+mod bytes {
+    //! There is no such dot product.
 
-    use super::*;
+    pub(super) use super::{LANES as COLUMNS, add_words as add_sums};
 
-    /// Four groups, eight bytes each: numbers of 16 bits.
+    /// None is exact.
     #[inline(always)]
-    pub(super) fn spread(bytes: v128) -> [v128; 2] {
-        [
-            i16x8_extend_low_i8x16(bytes),
-            i16x8_extend_high_i8x16(bytes),
-        ]
-    }
-
-    /// What sums begin at: there is no offset to undo.
-    ///
-    /// # Safety
-    /// None asked.
-    #[inline(always)]
-    pub(super) unsafe fn begin(_: *const i32) -> v128 {
-        i32x4_splat(0)
-    }
-
-    /// Adds the products of some rows and some columns.
-    ///
-    /// # Safety
-    /// The rows were prepared for so many steps, from which `right` has these columns'
-    /// weights; `out` has the rows' sums so far, a panel's width apart.
-    #[inline(always)]
-    pub(super) unsafe fn add_sums<const ROWS: usize>(
-        rows: &[Groups; ROWS],
-        right: *const u32,
-        steps: usize,
-        out: *mut f32,
-    ) {
-        // SAFETY: handed on to the caller.
-        unsafe {
-            // Of two columns each: the products of a group's first two numbers, and of its others.
-            let mut sums = [[i32x4_splat(0); 2]; ROWS];
-            for step in 0..steps {
-                let right = right.add(step * SIDE * TILES_COLUMNS);
-                for group in 0..SIDE {
-                    let weights = right.add(group * SIDE).cast::<i8>();
-                    let low = i16x8_load_extend_i8x8(weights);
-                    let high = i16x8_load_extend_i8x8(weights.add(8));
-                    for (row, sums) in sums.iter_mut().enumerate() {
-                        let numbers = rows[row].as_ptr().add(step * SIDE + group);
-                        let factors = v128_load64_splat(numbers.cast());
-                        sums[0] = i32x4_add(sums[0], i32x4_dot_i16x8(low, factors));
-                        sums[1] = i32x4_add(sums[1], i32x4_dot_i16x8(high, factors));
-                    }
-                }
-            }
-            for (row, [low, high]) in sums.into_iter().enumerate() {
-                let out = out.add(row * TILES_COLUMNS).cast();
-                let first = i32x4_shuffle::<0, 2, 4, 6>(low, high);
-                let others = i32x4_shuffle::<1, 3, 5, 7>(low, high);
-                let sum = i32x4_add(i32x4_add(first, others), v128_load(out));
-                v128_store(out, sum);
-            }
-        }
+    pub(super) fn offset() -> Option<i8> {
+        None
     }
 }
 
-use by::{add_sums, begin, spread};
+/// Adds the products of some rows and a vector of columns, as numbers of 16 bits.
+///
+/// # Safety
+/// The rows were prepared for so many steps, from which `right` has these columns'
+/// weights; `out` has the rows' sums so far, a panel's width apart.
+#[inline(always)]
+unsafe fn add_words<const ROWS: usize>(
+    rows: &[Groups; ROWS],
+    right: *const u32,
+    steps: usize,
+    out: *mut f32,
+) {
+    // SAFETY: handed on to the caller.
+    unsafe {
+        // Of two columns each: the products of a group's first two numbers, and of its others.
+        let mut sums = [[i32x4_splat(0); 2]; ROWS];
+        for step in 0..steps {
+            let right = right.add(step * SIDE * TILES_COLUMNS);
+            for group in 0..SIDE {
+                let weights = right.add(group * SIDE).cast::<i8>();
+                let low = i16x8_load_extend_i8x8(weights);
+                let high = i16x8_load_extend_i8x8(weights.add(8));
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let numbers = rows[row].0.as_ptr().cast::<u64>();
+                    let factors = v128_load64_splat(numbers.add(step * SIDE + group));
+                    sums[0] = i32x4_add(sums[0], i32x4_dot_i16x8(low, factors));
+                    sums[1] = i32x4_add(sums[1], i32x4_dot_i16x8(high, factors));
+                }
+            }
+        }
+        for (row, [low, high]) in sums.into_iter().enumerate() {
+            let out = out.add(row * TILES_COLUMNS).cast();
+            let first = i32x4_shuffle::<0, 2, 4, 6>(low, high);
+            let others = i32x4_shuffle::<1, 3, 5, 7>(low, high);
+            let sum = i32x4_add(i32x4_add(first, others), v128_load(out));
+            v128_store(out, sum);
+        }
+    }
+}

@@ -6,34 +6,50 @@
 //! a core's caches from one tensor to the next. Measured with MiniLM's 90 MB in the system's cache:
 //! see `benches/load.rs`.
 
+use std::mem;
 use std::ops::{Deref, Range};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "native")]
-use std::{
-    fs::File,
-    io, mem,
-    os::unix::fs::FileExt,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{fs::File, io, os::unix::fs::FileExt};
 
 use super::files::Bytes;
-use crate::error::Result;
 #[cfg(feature = "native")]
-use crate::{error::Error, hardware::pages::prefer_huge, memory::zeros};
+use crate::error::Error;
+use crate::error::Result;
+use crate::hardware::pages::prefer_huge;
+use crate::memory::zeros;
 
 /// Bytes that are looked at together: few enough to stay in a core's own cache.
 const CHUNK: usize = 128 << 10;
 
 /// Buffers of fewer bytes are not worth keeping for the next piece.
-#[cfg(feature = "native")]
 const KEPT: usize = CHUNK;
 
-/// A large file, in memory or on disk.
+/// A large file, in memory or elsewhere.
 pub struct Blob(Contents);
 
 enum Contents {
     Memory(Bytes),
-    #[cfg(feature = "native")]
-    Disk(Disk),
+    Elsewhere(Elsewhere),
+}
+
+/// Who has a file that is not in our memory, such as a disk.
+pub trait Reader: Send + Sync {
+    /// How many bytes it has.
+    fn size(&self) -> u64;
+
+    /// Copies the bytes from `at` on, within the size.
+    ///
+    /// # Errors
+    /// Whatever keeps it from doing so.
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
+}
+
+/// A file that is read.
+struct Elsewhere {
+    reader: Arc<dyn Reader>,
+    /// Buffers of pieces that are no more.
+    spare: Mutex<Vec<Vec<f32>>>,
 }
 
 /// A file on disk.
@@ -43,8 +59,6 @@ struct Disk {
     /// What messages call it.
     place: String,
     bytes: u64,
-    /// Buffers of pieces that are no more.
-    spare: Mutex<Vec<Vec<f32>>>,
 }
 
 /// Some bytes of a [`Blob`].
@@ -52,23 +66,29 @@ pub struct Piece<'a>(Held<'a>);
 
 enum Held<'a> {
     Shared(&'a [u8]),
-    #[cfg(feature = "native")]
     Read(Buffer<'a>),
 }
 
 /// Memory that goes back to where it came from. It is made of floats, for their alignment and
 /// since most pieces are such.
-#[cfg(feature = "native")]
 struct Buffer<'a> {
     floats: Vec<f32>,
     bytes: usize,
-    disk: &'a Disk,
+    file: &'a Elsewhere,
 }
 
 impl Blob {
     /// A file that is in memory.
     pub fn of_memory(bytes: Bytes) -> Blob {
         Blob(Contents::Memory(bytes))
+    }
+
+    /// A file that somebody else has.
+    pub fn of_reader(reader: Arc<dyn Reader>) -> Blob {
+        Blob(Contents::Elsewhere(Elsewhere {
+            reader,
+            spare: Mutex::default(),
+        }))
     }
 
     /// An open file, which messages call `place`, of the size it has now.
@@ -78,20 +98,14 @@ impl Blob {
     #[cfg(feature = "native")]
     pub fn of_file(file: File, place: String) -> io::Result<Blob> {
         let bytes = file.metadata()?.len();
-        Ok(Blob(Contents::Disk(Disk {
-            file,
-            place,
-            bytes,
-            spare: Mutex::default(),
-        })))
+        Ok(Blob::of_reader(Arc::new(Disk { file, place, bytes })))
     }
 
     /// How many bytes it has, or had when it was opened.
     pub fn size(&self) -> u64 {
         match &self.0 {
             Contents::Memory(bytes) => bytes.len() as u64,
-            #[cfg(feature = "native")]
-            Contents::Disk(disk) => disk.bytes,
+            Contents::Elsewhere(file) => file.reader.size(),
         }
     }
 
@@ -100,7 +114,8 @@ impl Blob {
     /// for the last.
     ///
     /// # Errors
-    /// `CorruptModel` when the file is shorter than it was, `OutOfMemory`, and `Io`.
+    /// `OutOfMemory`, and those of the [`Reader`]: of a file on disk `CorruptModel` when it is shorter than
+    /// it was, and `Io`.
     ///
     /// # Panics
     /// When a range reaches beyond the size.
@@ -112,26 +127,22 @@ impl Blob {
                 bytes.chunks(CHUNK).for_each(look);
                 Held::Shared(bytes)
             }
-            #[cfg(feature = "native")]
-            Contents::Disk(disk) => Held::Read(disk.read(range, look)?),
+            Contents::Elsewhere(file) => Held::Read(file.read(range, look)?),
         }))
     }
 }
 
-#[cfg(feature = "native")]
-impl Disk {
+impl Elsewhere {
     fn read(&self, range: Range<usize>, mut look: impl FnMut(&[u8])) -> Result<Buffer<'_>> {
         let mut buffer = Buffer {
             floats: self.floats(range.len().div_ceil(size_of::<f32>()))?,
             bytes: range.len(),
-            disk: self,
+            file: self,
         };
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut buffer.floats);
         let mut at = range.start as u64;
         for chunk in bytes[..range.len()].chunks_mut(CHUNK) {
-            self.file
-                .read_exact_at(chunk, at)
-                .map_err(|error| self.failed(error))?;
+            self.reader.read(at, chunk)?;
             look(chunk);
             at += chunk.len() as u64;
         }
@@ -155,18 +166,27 @@ impl Disk {
         // A list is valid whatever a panicking thread was doing.
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn failed(&self, error: io::Error) -> Error {
-        let place = &self.place;
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => Error::corrupt(format!(
-                "{place}: it had {} bytes when it was opened and was cut while it was being read; \
-                 open the model again once the file is complete",
-                self.bytes
-            ))
-            .because(error),
-            _ => Error::new(crate::Status::Io, format!("{place}: {error}")).because(error),
-        }
+#[cfg(feature = "native")]
+impl Reader for Disk {
+    fn size(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(into, at).map_err(|error| {
+            let place = &self.place;
+            match error.kind() {
+                io::ErrorKind::UnexpectedEof => Error::corrupt(format!(
+                    "{place}: it had {} bytes when it was opened and was cut while it was being read; \
+                     open the model again once the file is complete",
+                    self.bytes
+                ))
+                .because(error),
+                _ => Error::new(crate::Status::Io, format!("{place}: {error}")).because(error),
+            }
+        })
     }
 }
 
@@ -179,7 +199,6 @@ impl Piece<'_> {
     /// The piece's own memory as numbers, or the piece back when it is not its own or larger.
     pub fn into_floats(self) -> std::result::Result<Vec<f32>, Self> {
         match self.0 {
-            #[cfg(feature = "native")]
             Held::Read(mut buffer) if buffer.bytes == size_of_val(buffer.floats.as_slice()) => {
                 Ok(mem::take(&mut buffer.floats))
             }
@@ -194,18 +213,16 @@ impl Deref for Piece<'_> {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Held::Shared(bytes) => bytes,
-            #[cfg(feature = "native")]
             Held::Read(buffer) => &bytemuck::cast_slice(&buffer.floats)[..buffer.bytes],
         }
     }
 }
 
-#[cfg(feature = "native")]
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
         let floats = mem::take(&mut self.floats);
         if size_of_val(floats.as_slice()) >= KEPT {
-            self.disk.spare().push(floats);
+            self.file.spare().push(floats);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use super::blob::Blob;
+use super::blob::{Blob, Reader};
 use crate::error::{Error, Result, Status};
 use crate::memory::{reserve, with_room};
 
@@ -47,12 +47,21 @@ pub trait Source: Send + Sync {
 /// The bytes of one file, shared with whoever provided them.
 pub type Bytes = Arc<Vec<u8>>;
 
-/// A model's files in memory: what a browser hands over, or a test makes up.
+/// A model's files as a browser hands them over, or a test makes them up: in memory, the large ones
+/// rather elsewhere, in whoever's memory they came to.
 #[derive(Clone, Default)]
 pub struct Memory {
-    files: BTreeMap<String, Bytes>,
+    /// What precedes every name in messages, such as a URL.
+    place: String,
+    files: BTreeMap<String, Held>,
     /// Files that are known not to be there.
     absent: BTreeSet<String>,
+}
+
+#[derive(Clone)]
+enum Held {
+    Here(Bytes),
+    Elsewhere(Arc<dyn Reader>),
 }
 
 impl Memory {
@@ -60,8 +69,18 @@ impl Memory {
     pub fn new(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Memory {
         let files = files.into_iter();
         Memory {
-            files: files.map(|(name, bytes)| (name, Arc::new(bytes))).collect(),
-            absent: BTreeSet::new(),
+            files: files
+                .map(|(name, bytes)| (name, Held::Here(Arc::new(bytes))))
+                .collect(),
+            ..Memory::default()
+        }
+    }
+
+    /// No files yet, of a model at `place`, such as a URL that ends with `/`; `""`: it has none.
+    pub fn of(place: &str) -> Memory {
+        Memory {
+            place: place.to_owned(),
+            ..Memory::default()
         }
     }
 
@@ -86,8 +105,14 @@ impl Memory {
     /// [`OutOfMemory`](Status::OutOfMemory) when the system refuses it.
     pub fn begin(&mut self, name: &str, size: usize) -> Result<()> {
         let bytes = with_room(size, "a model's files")?;
-        self.files.insert(name.to_owned(), Arc::new(bytes));
+        self.files
+            .insert(name.to_owned(), Held::Here(Arc::new(bytes)));
         Ok(())
+    }
+
+    /// Says who has a file: all of it, to be read until the files are dropped.
+    pub fn lend(&mut self, name: &str, reader: Arc<dyn Reader>) {
+        self.files.insert(name.to_owned(), Held::Elsewhere(reader));
     }
 
     /// Room for the next `more` bytes of a file that was begun, for the caller to fill.
@@ -96,7 +121,11 @@ impl Memory {
     /// [`OutOfMemory`](Status::OutOfMemory) when the system refuses it, and
     /// [`Internal`](Status::Internal) for a file that was not begun, or is being read.
     pub fn append(&mut self, name: &str, more: usize) -> Result<&mut [u8]> {
-        let Some(bytes) = self.files.get_mut(name).and_then(Arc::get_mut) else {
+        let bytes = match self.files.get_mut(name) {
+            Some(Held::Here(bytes)) => Arc::get_mut(bytes),
+            _ => None,
+        };
+        let Some(bytes) = bytes else {
             let message = format!("{name}: bytes for a file that takes none");
             return Err(Error::new(Status::Internal, message));
         };
@@ -109,19 +138,39 @@ impl Memory {
 
 impl Source for Memory {
     fn locate(&self, name: &str) -> String {
-        if name.is_empty() {
-            "the model's files".to_owned()
-        } else {
-            name.to_owned()
+        match (&*self.place, name) {
+            ("", "") => "the model's files".to_owned(),
+            (place, name) => format!("{place}{name}"),
         }
     }
 
     fn size(&self, name: &str) -> Result<Option<u64>> {
-        Ok(self.files.get(name).map(|bytes| bytes.len() as u64))
+        Ok(self.files.get(name).map(|file| match file {
+            Held::Here(bytes) => bytes.len() as u64,
+            Held::Elsewhere(reader) => reader.size(),
+        }))
     }
 
     fn read(&self, name: &str) -> Result<Option<Bytes>> {
-        Ok(self.files.get(name).cloned())
+        Ok(match self.files.get(name) {
+            None => None,
+            Some(Held::Here(bytes)) => Some(Arc::clone(bytes)),
+            Some(Held::Elsewhere(reader)) => {
+                // What is too large for memory is refused there.
+                let size = usize::try_from(reader.size()).unwrap_or(usize::MAX);
+                let mut bytes = with_room(size, "a model's files")?;
+                bytes.resize(size, 0);
+                reader.read(0, &mut bytes)?;
+                Some(Arc::new(bytes))
+            }
+        })
+    }
+
+    fn open(&self, name: &str) -> Result<Option<Blob>> {
+        Ok(match self.files.get(name) {
+            Some(Held::Elsewhere(reader)) => Some(Blob::of_reader(Arc::clone(reader))),
+            _ => self.read(name)?.map(Blob::of_memory),
+        })
     }
 
     fn names(&self) -> Vec<String> {
@@ -221,6 +270,34 @@ mod tests {
         ] {
             assert!(!stays_inside(bad), "{bad:?}");
         }
+    }
+
+    /// Bytes that somebody else has.
+    struct Elsewhere(Vec<u8>);
+
+    impl Reader for Elsewhere {
+        fn size(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+            into.copy_from_slice(&self.0[at as usize..][..into.len()]);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_elsewhere_is_a_file() {
+        let bytes = Vec::from_iter((0..300_000).map(|at| (at / 7) as u8));
+        let mut files = Memory::of("https://host/model/");
+        files.lend("weights", Arc::new(Elsewhere(bytes.clone())));
+        assert_eq!(files.locate("weights"), "https://host/model/weights");
+        assert_eq!(files.size("weights").unwrap(), Some(bytes.len() as u64));
+        assert_eq!(*files.read("weights").unwrap().unwrap(), bytes);
+        let blob = open(&files, "weights").unwrap().unwrap();
+        let range = 1000..290_000;
+        assert!(blob.piece(range.clone(), |_| ()).unwrap()[..] == bytes[range]);
+        assert!(files.append("weights", 1).is_err());
     }
 
     #[test]

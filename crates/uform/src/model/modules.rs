@@ -40,7 +40,7 @@ pub struct Modules {
     /// The folder of the pooling's settings, when there is that step.
     pub(super) pooling: Option<String>,
     pub(super) dense: Vec<String>,
-    /// The folder of the normalisation's settings, when there is that step.
+    /// The folder of the normalisation's settings, when there is that step; `""`: it has none.
     normalize: Option<String>,
 }
 
@@ -124,6 +124,10 @@ impl Modules {
             "Transformer" => self.transformer = folder,
             "Pooling" => self.pooling = Some(folder),
             "Dense" => self.dense.push(folder),
+            // Whoever wrote this older type wrote no settings.
+            _ if kind == "sentence_transformers.models.Normalize" => {
+                self.normalize = Some(String::new());
+            }
             _ => self.normalize = Some(folder),
         }
         Ok(name)
@@ -188,7 +192,7 @@ impl Modules {
         let Some(folder) = &self.normalize else {
             return Ok(false);
         };
-        // At the root, config.json is the encoder's.
+        // And at the root, config.json is the encoder's.
         if !folder.is_empty()
             && let Some(document) = Document::optional(source, &join(folder, "config.json"))?
         {

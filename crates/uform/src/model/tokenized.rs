@@ -9,7 +9,7 @@ use super::embeddings::Embeddings;
 use super::request::Request;
 use super::texts::Texts;
 use super::tokenizer::Count;
-use crate::executor::{Control, pause};
+use crate::executor::{Control, complete, pause};
 use crate::kernels::ForkJoin;
 use crate::kernels::fork_join::for_each;
 use crate::memory::with_room;
@@ -20,6 +20,9 @@ const TOKENS: &str = "the tokens of a call";
 
 /// Texts a lane tokenizes before it asks for more: enough to make asking cheap.
 const TOKENIZED_TOGETHER: usize = 16;
+
+/// Bytes of texts of these after which others have their turn.
+const TOGETHER_BYTES: usize = 32 << 10;
 
 /// One call of a batch.
 pub(super) struct Asked<'a> {
@@ -62,16 +65,15 @@ impl<'a> Tokenized<'a> {
     ) -> Result<Self> {
         let mut chunks: Vec<_> = calls.iter().flat_map(Chunk::of).collect();
         let mut joined = vec![String::new(); team.lanes()];
-        let fill = |joined: &mut String, chunk: &mut Chunk<'_>| {
-            chunk.refused = chunk.fill(parts, request, joined).err();
-        };
         if let [joined] = &mut joined[..] {
             for chunk in &mut chunks {
-                fill(joined, chunk);
+                chunk.refused = chunk.fill(parts, request, joined).await.err();
                 pause().await;
             }
         } else {
-            for_each(team, &mut joined, &mut chunks, fill);
+            for_each(team, &mut joined, &mut chunks, |joined, chunk| {
+                chunk.refused = complete(chunk.fill(parts, request, joined)).err();
+            });
         }
 
         let tokens = chunks.iter().map(|chunk| chunk.ids.len()).sum();
@@ -206,8 +208,10 @@ impl<'a> Chunk<'a> {
         })
     }
 
-    fn fill(&mut self, parts: &Parts, request: &Request, joined: &mut String) -> Result<()> {
+    async fn fill(&mut self, parts: &Parts, request: &Request, joined: &mut String) -> Result<()> {
         let Asked { texts, control } = self.call;
+        // Bytes since others had their turn.
+        let mut bytes = 0;
         for index in self.texts.clone() {
             control.check()?;
             let text = if request.prompt.is_empty() {
@@ -218,7 +222,12 @@ impl<'a> Chunk<'a> {
                 joined.push_str(texts.get(index));
                 joined.as_str()
             };
-            let count = parts.tokenizer.encode(text, &mut self.ids)?;
+            bytes += text.len();
+            if bytes > TOGETHER_BYTES {
+                pause().await;
+                bytes = text.len();
+            }
+            let count = parts.tokenizer.encode_in_steps(text, &mut self.ids).await?;
             if count.truncated() && request.refuse_long {
                 let (tokens, limit) = (count.tokens, parts.tokenizer.limit());
                 return Err(Error::invalid(format!(

@@ -11,6 +11,7 @@ use super::{
     tokenizer_file::TokenizerFile,
 };
 use crate::error::{Error, Result, Status};
+use crate::executor::{complete, pause};
 use crate::memory::with_room;
 
 pub(super) const FILE: &str = "tokenizer.json";
@@ -115,7 +116,7 @@ impl Tokenizer {
             special: file.special,
             limit: settings.limit,
             cut_left: settings.cut_left.unwrap_or(file.cut_left),
-            pipeline: Pipeline::new(pipeline, file.words),
+            pipeline: Pipeline::new(pipeline, file.words, file.divisible),
         })
     }
 
@@ -125,6 +126,14 @@ impl Tokenizer {
     /// # Errors
     /// `CorruptModel` when the tokenizer itself fails on the text; `OutOfMemory`.
     pub fn encode(&self, text: &str, out: &mut Vec<u32>) -> Result<Count> {
+        complete(self.encode_in_steps(text, out))
+    }
+
+    /// [`encode`](Self::encode), with a [`pause`] between the parts of a long text.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn encode_in_steps(&self, text: &str, out: &mut Vec<u32>) -> Result<Count> {
         if text.len() >= LONG {
             // The crate ends the process when it is refused memory. So it is asked for here
             // first, and given back at once.
@@ -136,11 +145,17 @@ impl Tokenizer {
         let start = out.len();
         out.extend_from_slice(&self.before);
         let first = out.len();
-        if let Err(error) = self.pipeline.encode(text, out) {
-            out.truncate(start);
-            return Err(
-                Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error),
-            );
+        let mut parts = self.pipeline.parts(text).peekable();
+        while let Some(part) = parts.next() {
+            if let Err(error) = self.pipeline.encode(part, out) {
+                out.truncate(start);
+                return Err(
+                    Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error),
+                );
+            }
+            if parts.peek().is_some() {
+                pause().await;
+            }
         }
         let around = self.before.len() + self.after.len();
         let tokens = around + out.len() - first;

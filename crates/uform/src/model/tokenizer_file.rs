@@ -32,6 +32,8 @@ pub struct TokenizerFile {
     pub canonical: String,
     /// The vocabulary, if it is one of WordPiece that has every added token.
     pub words: Option<Words>,
+    /// Whether a text has the ids of its parts, where these are cut between two words of ASCII.
+    pub divisible: bool,
     /// The largest id of the vocabulary.
     pub largest_id: u32,
     /// The ids of special tokens, such as `[SEP]`.
@@ -82,6 +84,7 @@ impl TokenizerFile {
             Error::corrupt(format!("{place}: not a valid tokenizer: {error}")).because(error)
         })?;
         let words = words(&rest, &survey.entries);
+        let divisible = words.is_some() && is_divisible(&rest);
         let needed = words.as_ref().and_then(|words| needed(&rest, words));
         Ok(TokenizerFile {
             canonical: match &needed {
@@ -89,11 +92,24 @@ impl TokenizerFile {
                 None => splice(rest, vocabulary.get()),
             },
             words: words.filter(|_| needed.is_some()),
+            divisible,
             largest_id: survey.largest_id,
             special,
             cut_left,
         })
     }
+}
+
+/// Whether a canonical file cuts words as BERT does, and no added token reaches over a space.
+fn is_divisible(rest: &Value) -> bool {
+    let is = |part: &str, kind: &str| rest[part]["type"] == kind;
+    let mut added = rest["added_tokens"].as_array().into_iter().flatten();
+    is("normalizer", "BertNormalizer")
+        && is("pre_tokenizer", "BertPreTokenizer")
+        && added.all(|token| {
+            let content = token["content"].as_str();
+            content.is_some_and(|content| !content.contains(char::is_whitespace))
+        })
 }
 
 /// The words of a canonical file whose model is WordPiece. A file in which something is missing has
@@ -298,13 +314,22 @@ mod tests {
 
     /// A file with an added token, made ready.
     fn prepared(model: Value, added: &str) -> TokenizerFile {
+        prepared_with(model, added, json!(null), json!(null))
+    }
+
+    fn prepared_with(
+        model: Value,
+        added: &str,
+        normalizer: Value,
+        pre_tokenizer: Value,
+    ) -> TokenizerFile {
         let file = json!({
             "version": "1.0", "truncation": null, "padding": null,
             "added_tokens": [{
                 "id": 1, "content": added, "single_word": false, "lstrip": false,
                 "rstrip": false, "normalized": false, "special": true,
             }],
-            "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": null,
+            "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "post_processor": null, "decoder": null,
             "model": model,
         });
         let settings = TokenSettings {
@@ -342,6 +367,33 @@ mod tests {
             // What we look up need not be there for the crate.
             let whole = file.canonical.contains("\"##b\"") || what.contains("WordLevel");
             assert_eq!(whole, !ours, "{}", file.canonical);
+        }
+    }
+
+    #[test]
+    fn texts_are_divided_where_words_are_berts_and_added_tokens_have_no_space() {
+        let bert = json!({
+            "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+            "strip_accents": null, "lowercase": true,
+        });
+        let words = json!({ "type": "BertPreTokenizer" });
+        let table = [
+            (&bert, &words, "[SEP]", true),
+            (&json!(null), &words, "[SEP]", false),
+            (&bert, &json!({ "type": "Whitespace" }), "[SEP]", false),
+            (&bert, &words, "[A B]", false),
+        ];
+        for (normalizer, pre_tokenizer, added, divisible) in table {
+            let model = json!({
+                "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100,
+                "vocab": { "[UNK]": 0, "[SEP]": 1, "[A B]": 2 },
+            });
+            let file = prepared_with(model, added, normalizer.clone(), pre_tokenizer.clone());
+            assert_eq!(
+                file.divisible, divisible,
+                "{normalizer} {pre_tokenizer} {added}"
+            );
         }
     }
 }

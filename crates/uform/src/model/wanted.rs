@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use super::blob::Blob;
 use super::files::{Bytes, Memory, Source, join};
 use super::opened::Opened;
 use super::weights::{INDEX, SINGLE};
@@ -99,6 +100,11 @@ impl Source for Asking<'_> {
         self.files.read(name)
     }
 
+    fn open(&self, name: &str) -> Result<Option<Blob>> {
+        self.ask(name);
+        self.files.open(name)
+    }
+
     fn names(&self) -> Vec<String> {
         self.files.names()
     }
@@ -179,5 +185,25 @@ mod tests {
                 "{all:?}"
             );
         }
+    }
+
+    #[test]
+    fn settings_are_not_wanted_of_a_type_that_has_none() {
+        let variants = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/variants");
+        let mut folder = BTreeMap::new();
+        read(&variants.join("cls-f16"), "", &mut folder);
+        let asks = |folder: &_| {
+            let names = rounds(folder).concat();
+            names.iter().any(|name| name == "2_Normalize/config.json")
+        };
+        assert!(asks(&folder));
+        let modules = folder.get_mut("modules.json").unwrap();
+        let text = String::from_utf8(modules.clone()).unwrap();
+        let newer = "sentence_transformers.base.modules.normalize.Normalize";
+        assert!(text.contains(newer), "{text}");
+        *modules = text
+            .replace(newer, "sentence_transformers.models.Normalize")
+            .into();
+        assert!(!asks(&folder));
     }
 }

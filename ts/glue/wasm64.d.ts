@@ -1,0 +1,2 @@
+export * from "./glue.js";
+export { default } from "./glue.js";
