@@ -22,9 +22,11 @@ import {
   GpuVendor,
   type LoadRamOptions,
   type LoadVramOptions,
+  Mesh,
   Model,
   type ModelDescription,
   Mood,
+  MultimemTier,
   type OpenOptions,
   type Pooling,
   Status,
@@ -215,3 +217,17 @@ model.compiled = found;
 is<Same<CompiledExecutor, CompiledModel>>();
 // @ts-expect-error: internal.
 model.freeAsync();
+
+{
+  const executor = Executor.forVram();
+  using mesh = Mesh.bootstrap(executor, { directory: "/shared", job: undefined });
+  is<Same<ReturnType<typeof Mesh.join>, Promise<Mesh>>>();
+  is<Same<ReturnType<typeof mesh.allReduce>, Promise<void>>>();
+  const { multimemTier, gpuClass, firstGpuIndex } = mesh.describe();
+  is<Same<typeof multimemTier, MultimemTier>>();
+  is<Same<typeof gpuClass, string | null>>();
+  is<Same<typeof firstGpuIndex, number>>();
+  await Mesh.join(executor, { signal: AbortSignal.timeout(1) });
+  // @ts-expect-error: its executor drives no device.
+  Mesh.bootstrap(Executor.forRam());
+}

@@ -280,6 +280,13 @@ impl Model for World {
                 },
             ),
         ];
+        if !self.deadlines {
+            let name = "who fits and is not held up is refused nothing";
+            properties.push(Property::always(name, |_: &World, state: &State| {
+                let mut processes = state.processes.iter();
+                processes.all(|process| process.refusal().is_none())
+            }));
+        }
         properties.extend((self.reachable)());
         properties
     }
@@ -511,5 +518,25 @@ fn two_after_a_crash() {
         cancels: 1,
         deadlines: true,
         reachable: || vec![all_join(), all_time_out()],
+    });
+}
+
+/// A process crashed before it had promised anything, and was started again; nobody is held up.
+#[test]
+fn two_in_time_after_a_crash() {
+    let left = Record {
+        nonce: nonce(7),
+        member: member(1, 2),
+        seen: [nonce(8)].into(),
+        agreed: None,
+        refused: None,
+    };
+    check(World {
+        members: (0..2).map(|index| member(index, 2)).collect(),
+        left: vec![(Arc::new(left), None)],
+        crashes: 0,
+        cancels: 0,
+        deadlines: false,
+        reachable: || vec![all_join()],
     });
 }
