@@ -133,7 +133,8 @@ test("info lists them, for people and for programs", async () => {
     gpus.map(({ name }) => name),
     ["NVIDIA H200", "V100", "MI300X"],
   );
-  assert.deepEqual(capabilities.available.slice(-2), ["cuda", "hip"]);
+  const words = capabilities.available.filter((word) => word === "cuda" || word === "hip");
+  assert.deepEqual(words, ["cuda", "hip"]);
   const table = await node([program, "info"]);
   assert.match(table, /^GPU 0 +NVIDIA H200: nvidia-hopper, 132 compute units, 140\.4 GiB$/m);
   assert.match(table, /^GPU 1 +V100: of no class, 80 compute units, 31\.7 GiB$/m);
