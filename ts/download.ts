@@ -39,7 +39,7 @@ export async function download(
     const found = any?.find(({ url: key }) => withoutSize(key) === url.href);
     const response = found && (await kept?.match(found));
     if (response) return whole(response);
-    throw new IoError(`${url} cannot be fetched: ${(failure as Error).message}`, {
+    throw new IoError(`${withoutSecrets(url)} cannot be fetched: ${reason(failure, url)}`, {
       cause: failure,
     });
   }
@@ -48,7 +48,9 @@ export async function download(
   if (response.status === 404 || response.status === 410 || isPage) return discard(response);
   if (!response.ok) {
     await discard(response);
-    throw new IoError(`${url} was answered with ${response.status} ${response.statusText}`);
+    throw new IoError(
+      `${withoutSecrets(url)} was answered with ${response.status} ${response.statusText}`,
+    );
   }
   if (kept === undefined) return whole(response);
   const told = response.headers.get("content-length");
@@ -58,6 +60,18 @@ export async function download(
     return whole(known);
   }
   return keep(kept, url, response);
+}
+
+/** A URL as messages tell it: what it is asked with, and by whom, is not theirs to tell. */
+export function withoutSecrets({ protocol, host, pathname }: URL): string {
+  return `${protocol}//${host}${pathname}`;
+}
+
+/** Why nothing came, in the words of who knows best. */
+function reason(failure: unknown, url: URL): string {
+  const { message, cause } = failure as Error;
+  const words = cause instanceof Error && cause.message ? cause.message : message;
+  return words.replaceAll(url.href, withoutSecrets(url));
 }
 
 /** Passes a response on, and keeps it once all of it has come. */

@@ -3,7 +3,7 @@ import { backend } from "./backend/chosen.js";
 import { deferred, Outstanding } from "./deferred.js";
 import { DeviceEmbeddings } from "./device-embeddings.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
-import { Executor } from "./executor.js";
+import { Executor, type Residency } from "./executor.js";
 import { constant, detached, Handle } from "./handle.js";
 import { abortSignal, type Option, readOptions, text } from "./options.js";
 
@@ -125,7 +125,7 @@ export class Mesh extends Handle {
    * {@link NotFoundError} and {@link IoError} for a directory that cannot be used;
    * {@link UnsupportedError} where WebAssembly computes.
    */
-  static bootstrap(executor: Executor<"vram">, options: MeshOptions = {}): Mesh {
+  static bootstrap(executor: Executor<Residency>, options: MeshOptions = {}): Mesh {
     const config = readOptions("Mesh.bootstrap", options, bootstrapShape, {
       signal: "a call that blocks is not given up; Mesh.join takes it",
     });
@@ -143,7 +143,7 @@ export class Mesh extends Handle {
    * @param options - The process's place, and a signal to give up by.
    * @throws As {@link bootstrap}, by rejecting.
    */
-  static async join(executor: Executor<"vram">, options: MeshJoinOptions = {}): Promise<Mesh> {
+  static async join(executor: Executor<Residency>, options: MeshJoinOptions = {}): Promise<Mesh> {
     const { signal, ...config } = readOptions("Mesh.join", options, joinShape);
     const driving = Executor.usable(executor);
     const compiled = await deferred<CompiledMesh>(

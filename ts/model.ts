@@ -98,6 +98,14 @@ export type OpenOptions<R extends Residency = "ram"> = {
   vram: LoadVramOptions & OpenDeferredOptions;
 }[R];
 
+/** How {@link Model.open} loads where only the program knows, while it runs, what its executor drives. */
+export interface OpenAnywhereOptions extends OpenDeferredOptions {
+  /** Who loads, and where the weights go. */
+  executor: Executor<Residency>;
+  /** What the encoder's dense layers multiply. Absent: `"auto"`. */
+  precision?: Precision | undefined;
+}
+
 /** What {@link Model.open} takes besides. */
 export interface OpenDeferredOptions extends DeferredOptions {
   /**
@@ -281,9 +289,13 @@ export class Model<R extends Residency = "ram"> extends Handle {
    */
   static open(source: string | ModelSource, options: OpenOptions<"vram">): Promise<Model<"vram">>;
   static open(source: string | ModelSource, options?: OpenOptions): Promise<Model>;
+  static open(
+    source: string | ModelSource,
+    options: OpenAnywhereOptions,
+  ): Promise<Model<Residency>>;
   static async open(
     source: string | ModelSource,
-    options: OpenOptions<Residency> = {},
+    options: OpenOptions<Residency> | OpenAnywhereOptions = {},
   ): Promise<Model<Residency>> {
     const checked = readArgument("Model.open", "source", source, placeOption);
     const { executor, signal, onProgress, cache, ...rest } = readOptions(

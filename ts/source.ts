@@ -6,7 +6,7 @@
  * grow. What is taken from a server can be kept in the browser's cache.
  */
 import type { Backend, CompiledFiles } from "./backend/backend.js";
-import { download } from "./download.js";
+import { download, withoutSecrets } from "./download.js";
 import { InvalidArgumentError, IoError, translated } from "./errors.js";
 import { type Option, refuse } from "./options.js";
 
@@ -236,12 +236,9 @@ function folderOf(url: URL): URL {
   return base;
 }
 
-/** Where messages say the model is. What a URL is asked with is not theirs to tell. */
-function placeOf(source: ModelSource): string {
-  if (!(source instanceof URL)) return "";
-  const { protocol, host, pathname } = folderOf(source);
-  return `${protocol}//${host}${pathname}`;
-}
+/** Where messages say the model is. */
+const placeOf = (source: ModelSource) =>
+  source instanceof URL ? withoutSecrets(folderOf(source)) : "";
 
 /** How many bytes of weights were given, as far as that is known. */
 function weigh(source: ModelSource): number {

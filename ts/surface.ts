@@ -59,6 +59,7 @@ export {
   Model,
   type LoadRamOptions,
   type LoadVramOptions,
+  type OpenAnywhereOptions,
   type OpenOptions,
   type Pooling,
   type Precision,

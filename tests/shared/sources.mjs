@@ -104,6 +104,18 @@ export function sources(test, { uform, base }) {
     await fails(Model.open(cut), IoError, `${cut}model.safetensors`);
   });
 
+  test("what a URL is asked with, and by whom, is in no message", async () => {
+    for (const url of [
+      "http://127.0.0.1:9/model?signature=SECRET",
+      "http://name:SECRET@127.0.0.1:9/model",
+      new URL("?signature=SECRET", at(`cut/${Math.random()}`)),
+    ]) {
+      const failure = await Model.open(new URL(url)).catch((error) => error);
+      ok(failure instanceof IoError, failure);
+      ok(!failure.message.includes("SECRET"), failure.message);
+    }
+  });
+
   test("a model that the loaded module has no room for goes to one that has", async () => {
     const executor = Executor.forRam();
     const { module } = executor.describe();

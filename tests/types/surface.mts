@@ -103,7 +103,8 @@ is<Same<typeof found.truncated, Uint8Array>>();
   is<Same<typeof gpus, Executor<"vram">>>();
   using resident = Model.loadVram("folder", { executor: gpus, devices: [0], precision: "bf16" });
   is<Same<typeof resident, Model<"vram">>>();
-  is<Same<Awaited<ReturnType<typeof Model.open>>, Model>>();
+  const plain = await Model.open("folder");
+  is<Same<typeof plain, Model>>();
   const opened = await Model.open("folder", { executor: gpus, signal: AbortSignal.timeout(1) });
   is<Same<typeof opened, Model<"vram">>>();
   using vectors = await resident.encodeText("a", { executor: gpus, dimensions: 8 });
@@ -228,6 +229,10 @@ model.freeAsync();
   is<Same<typeof gpuClass, string | null>>();
   is<Same<typeof firstGpuIndex, number>>();
   await Mesh.join(executor, { signal: AbortSignal.timeout(1) });
-  // @ts-expect-error: its executor drives no device.
-  Mesh.bootstrap(Executor.forRam());
+  // Whether an executor drives devices may be known only while the program runs.
+  const either = gpuDevices().length > 0 ? Executor.forVram() : Executor.forRam();
+  await Mesh.join(either);
+  const model = await Model.open("folder", { executor: either, precision: "bf16" });
+  const vectors = await model.encodeText("a", { executor: either });
+  is<Same<typeof vectors, Embeddings | DeviceEmbeddings>>();
 }
