@@ -175,8 +175,10 @@ export class Mesh extends Handle {
    *
    * @throws {@link UnsupportedError} naming the vendor's library that is missing, with peers;
    * {@link TimedOutError} and {@link IoError} when a peer does not come or went;
-   * {@link InvalidArgumentError} for vectors that lie otherwise; {@link FreedError}. By rejecting;
-   * whatever is in the vectors then is not known.
+   * {@link InvalidArgumentError} for vectors that lie otherwise; {@link ConfigMismatchError}, in every
+   * process, when not all have as many vectors of as many dimensions, after which the mesh is of use as
+   * before; {@link FreedError}. By rejecting; after a peer was late or went, whatever is in the vectors is
+   * not known, and the mesh is of no use any more: free it and join again.
    */
   async allReduce(embeddings: DeviceEmbeddings): Promise<void> {
     const compiled = usable(this, "mesh.allReduce");

@@ -41,15 +41,29 @@ fn load(executor: &Executor) -> Model {
 
 /// Vectors of two texts a device, all of one length, and different in every process.
 fn vectors(model: &Model, executor: &Executor, process: usize) -> DeviceEmbeddings {
+    shaped(model, executor, process, 8, None)
+}
+
+/// The same of so many texts, and of so many dimensions.
+fn shaped(
+    model: &Model,
+    executor: &Executor,
+    process: usize,
+    texts: usize,
+    dimensions: Option<usize>,
+) -> DeviceEmbeddings {
     let words = [
         "red", "bicycle", "green", "tree", "the", "sea", "is", "blue",
     ];
-    let texts: Vec<String> = (0..8)
-        .map(|text| format!("{} {} !", words[text], words[(text + process + 1) % 8]))
+    let texts: Vec<String> = (0..texts)
+        .map(|text| format!("{} {} !", words[text % 8], words[(text + process + 1) % 8]))
         .collect();
     let texts: Texts = texts.iter().map(String::as_str).collect();
-    let found = model.encode_text_vram(executor, &texts, &EncodeOptions::default());
-    found.unwrap()
+    let options = EncodeOptions {
+        dimensions,
+        ..EncodeOptions::default()
+    };
+    model.encode_text_vram(executor, &texts, &options).unwrap()
 }
 
 fn numbers(found: &DeviceEmbeddings) -> Vec<f32> {
@@ -290,6 +304,50 @@ fn two_processes_add_up_over_all_their_devices() {
             assert_eq!(bits(&after), bits(&others));
             assert_eq!(bits(first_run.get_or_insert(after.clone())), bits(&after));
         }
+        drop(model);
+        mesh.free().unwrap();
+        drop(mesh);
+        executor.free();
+    });
+}
+
+/// Vectors of as many numbers in rows of another length, and of more numbers.
+#[test]
+fn vectors_of_other_shapes_are_not_added_up_and_the_mesh_stays() {
+    const NAME: &str = "vectors_of_other_shapes_are_not_added_up_and_the_mesh_stays";
+    at_once(NAME, true, [Process::default(); 2], |index, meeting| {
+        let executor = own_devices(index);
+        let mesh = Mesh::bootstrap(&executor, &options(index, meeting)).unwrap();
+        let model = load(&executor);
+        // Texts and dimensions of either process, and what all are told.
+        let cases = [
+            ([(8, 8), (16, 4)], "2 to 4 rows of 4 to 8 dimensions"),
+            ([(8, 8), (16, 8)], "2 to 4 rows of 8 dimensions"),
+            ([(8, 4), (8, 8)], "2 rows of 4 to 8 dimensions"),
+        ];
+        for (shapes, words) in cases {
+            let (texts, dimensions) = shapes[index];
+            let vectors = shaped(&model, &executor, index, texts, Some(dimensions));
+            let before = numbers(&vectors);
+            let error = mesh.all_reduce(&vectors).unwrap_err();
+            assert_eq!(error.status(), Status::ConfigMismatch, "{error}");
+            let own = format!("{} rows of {dimensions} dimensions on each", texts / 4);
+            assert!(error.message().contains(&own), "{error}");
+            assert!(error.message().contains(words), "{error}");
+            assert_eq!(bits(&numbers(&vectors)), bits(&before));
+        }
+        let vectors = vectors(&model, &executor, index);
+        let own = numbers(&vectors);
+        let other = exchange(meeting, "before", index, &own);
+        mesh.all_reduce(&vectors).unwrap();
+        let all = if index == 0 {
+            [own, other]
+        } else {
+            [other, own]
+        };
+        // The stand-in adds up in the order of the members.
+        let expected = sum_of_shares(&all.concat(), 8).repeat(4);
+        assert_eq!(bits(&numbers(&vectors)), bits(&expected));
         drop(model);
         mesh.free().unwrap();
         drop(mesh);

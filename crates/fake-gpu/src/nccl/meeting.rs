@@ -12,8 +12,10 @@ use std::thread;
 /// What a rank asks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Request {
-    /// The sums of what all have, for all.
+    /// The sums of what all have (f32), for all.
     Sum,
+    /// The largest of what all have (u64), for all.
+    Max,
     /// What this rank has, for all.
     From(u32),
     /// Nothing any more.
@@ -23,7 +25,7 @@ pub enum Request {
 /// What a rank sent.
 struct Message {
     request: Request,
-    values: Vec<f32>,
+    values: Vec<u8>,
 }
 
 /// Told when all ranks are there.
@@ -112,21 +114,34 @@ fn collectives(
         let answer = match request {
             Request::Goodbye => return Ok(()),
             Request::From(root) => messages[root as usize].values.clone(),
-            Request::Sum => {
-                let mut all = messages.into_iter().map(|message| message.values);
-                let first = all.next().unwrap_or_default();
-                all.fold(first, |mut sums, values| {
-                    for (sum, value) in sums.iter_mut().zip(values) {
-                        *sum += value;
-                    }
-                    sums
-                })
-            }
+            Request::Sum => reduce(messages, |sum, value| {
+                (f32::from_le_bytes(sum) + f32::from_le_bytes(value)).to_le_bytes()
+            }),
+            Request::Max => reduce(messages, |most, value| {
+                let most = u64::from_le_bytes(most).max(u64::from_le_bytes(value));
+                most.to_le_bytes()
+            }),
         };
         for stream in streams.iter_mut() {
-            stream.write_all(&bytes_of(&answer))?;
+            stream.write_all(&answer)?;
         }
     }
+}
+
+/// What all have, put together number by number, in the order of the ranks. A number has `N` bytes.
+fn reduce<const N: usize>(
+    messages: Vec<Message>,
+    put_together: impl Fn([u8; N], [u8; N]) -> [u8; N],
+) -> Vec<u8> {
+    let mut all = messages.into_iter().map(|message| message.values);
+    let first = all.next().unwrap_or_default();
+    all.fold(first, |mut reduced, values| {
+        let numbers = reduced.as_chunks_mut().0.iter_mut();
+        for (number, value) in numbers.zip(values.as_chunks().0) {
+            *number = put_together(*number, *value);
+        }
+        reduced
+    })
 }
 
 /// Comes to a meeting, and waits until all are there. `connected` is given the connection before.
@@ -148,24 +163,24 @@ pub fn join(
 }
 
 /// What a rank sends.
-pub fn message(request: Request, values: &[f32]) -> Vec<u8> {
+pub fn message(request: Request, values: &[u8]) -> Vec<u8> {
     let (kind, root) = match request {
         Request::Sum => (0, 0),
         Request::From(root) => (1, root),
         Request::Goodbye => (2, 0u32),
+        Request::Max => (3, 0),
     };
     let mut message = [kind, root, values.len() as u32]
         .map(u32::to_le_bytes)
         .concat();
-    message.extend(bytes_of(values));
+    message.extend(values);
     message
 }
 
 /// Sends it, and waits for what comes of it.
-pub fn ask(stream: &mut UnixStream, message: &[u8], values: &mut [f32]) -> io::Result<()> {
+pub fn ask(stream: &mut UnixStream, message: &[u8], values: &mut [u8]) -> io::Result<()> {
     stream.write_all(message)?;
-    values.copy_from_slice(&read_floats(stream, values.len())?);
-    Ok(())
+    stream.read_exact(values)
 }
 
 fn read(stream: &mut UnixStream) -> io::Result<Message> {
@@ -174,9 +189,11 @@ fn read(stream: &mut UnixStream) -> io::Result<Message> {
     let request = match kind {
         0 => Request::Sum,
         1 => Request::From(root),
+        3 => Request::Max,
         _ => Request::Goodbye,
     };
-    let values = read_floats(stream, count)?;
+    let mut values = vec![0; count];
+    stream.read_exact(&mut values)?;
     Ok(Message { request, values })
 }
 
@@ -184,23 +201,6 @@ fn read_u32(stream: &mut UnixStream) -> io::Result<u32> {
     let mut bytes = [0; 4];
     stream.read_exact(&mut bytes)?;
     Ok(u32::from_le_bytes(bytes))
-}
-
-fn read_floats(stream: &mut UnixStream, count: usize) -> io::Result<Vec<f32>> {
-    let mut bytes = vec![0; 4 * count];
-    stream.read_exact(&mut bytes)?;
-    let (values, _) = bytes.as_chunks();
-    Ok(values
-        .iter()
-        .map(|value| f32::from_le_bytes(*value))
-        .collect())
-}
-
-fn bytes_of(values: &[f32]) -> Vec<u8> {
-    values
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect()
 }
 
 #[cfg(test)]
@@ -219,25 +219,43 @@ mod tests {
     }
 
     #[test]
-    fn ranks_get_sums_and_a_roots_values() {
+    fn ranks_get_sums_the_largest_and_a_roots_values() {
         let name = format!("fake-gpu-test-{}", std::process::id());
         open(name.as_bytes()).unwrap();
         let mut streams = joined(name.as_bytes(), 3);
-        for (request, expected) in [(Request::Sum, [3.0, 33.0]), (Request::From(2), [2.0, 12.0])] {
+        let floats = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
+        let rank_floats = |rank: usize| floats([rank as f32, rank as f32 + 10.0]);
+        // Not the same when their halves are compared.
+        let large = |rank: usize| {
+            ((rank as u64) << 40 | (9 - rank as u64))
+                .to_le_bytes()
+                .to_vec()
+        };
+        type Values<'a> = &'a (dyn Fn(usize) -> Vec<u8> + Sync);
+        let cases: [(Request, Values<'_>, Vec<u8>); 3] = [
+            (Request::Sum, &rank_floats, floats([3.0, 33.0])),
+            (Request::From(2), &rank_floats, rank_floats(2)),
+            (Request::Max, &large, large(2)),
+        ];
+        for (request, values, expected) in &cases {
             thread::scope(|scope| {
                 for (rank, stream) in streams.iter_mut().enumerate() {
                     scope.spawn(move || {
-                        let mut values = [rank as f32, rank as f32 + 10.0];
-                        ask(stream, &message(request, &values), &mut values).unwrap();
-                        assert_eq!(values, expected);
+                        let mut values = values(rank);
+                        ask(stream, &message(*request, &values.clone()), &mut values).unwrap();
+                        assert_eq!(values, *expected);
                     });
                 }
             });
         }
         // One goes without a word: the others learn of it.
         drop(streams.pop());
-        let mut values = [0.0];
-        let asked = ask(&mut streams[0], &message(Request::Sum, &[0.0]), &mut values);
+        let mut values = [0; 4];
+        let asked = ask(
+            &mut streams[0],
+            &message(Request::Sum, &[0; 4]),
+            &mut values,
+        );
         assert!(asked.is_err());
     }
 }

@@ -39,9 +39,13 @@ const INVALID_USAGE: u32 = 5;
 const REMOTE_ERROR: u32 = 6;
 const IN_PROGRESS: u32 = 7;
 
-/// `ncclFloat32`, and `ncclSum`.
+// `ncclDataType_t`.
+const U64: c_int = 5;
 const FLOAT: c_int = 7;
+
+// `ncclRedOp_t`.
 const SUM: c_int = 0;
+const MAX: c_int = 2;
 
 const ID_BYTES: usize = 128;
 
@@ -145,14 +149,14 @@ impl Communicator {
     /// What a stream does: asks the others, and puts what comes of it where it belongs.
     ///
     /// # Safety
-    /// So many numbers are at both places.
+    /// So many bytes are at both places.
     unsafe fn work(&self, work: &Work) {
         let number = self.collectives.fetch_add(1, SeqCst) + 1;
         if fault() == Some(Fault::AsyncError(number)) {
             return self.fail(SYSTEM_ERROR);
         }
         // SAFETY: asked of the caller.
-        let sent = unsafe { slice::from_raw_parts(work.from as *const f32, work.count) };
+        let sent = unsafe { slice::from_raw_parts(work.from as *const u8, work.bytes) };
         let mut values = sent.to_vec();
         let message = meeting::message(work.request, &values);
         let stream = locked(&self.stream).as_ref().map(UnixStream::try_clone);
@@ -165,7 +169,7 @@ impl Communicator {
         match meeting::ask(&mut stream, &message, &mut values) {
             // SAFETY: asked of the caller.
             Ok(()) => unsafe {
-                slice::from_raw_parts_mut(work.to as *mut f32, work.count).copy_from_slice(&values);
+                slice::from_raw_parts_mut(work.to as *mut u8, work.bytes).copy_from_slice(&values);
             },
             Err(_) => self.fail(REMOTE_ERROR),
         }
@@ -205,7 +209,7 @@ struct Work {
     request: Request,
     from: usize,
     to: usize,
-    count: usize,
+    bytes: usize,
 }
 
 unsafe extern "C" fn run(work: *mut c_void) {
@@ -426,12 +430,12 @@ extern "C" fn ncclGroupEnd() -> u32 {
 }
 
 /// # Safety
-/// So many numbers are at both places, until the stream has done it.
+/// So many bytes are at both places, until the stream has done it.
 unsafe fn collective(
     request: Request,
     from: *const c_void,
     to: *mut c_void,
-    count: usize,
+    bytes: usize,
     handle: usize,
     stream: usize,
 ) -> u32 {
@@ -455,7 +459,7 @@ unsafe fn collective(
         request,
         from: from as usize,
         to: to as usize,
-        count,
+        bytes,
     };
     ask(Box::new(move || {
         COLLECTIVES.fetch_add(1, SeqCst);
@@ -482,11 +486,16 @@ unsafe extern "C" fn ncclAllReduce(
     communicator: usize,
     stream: usize,
 ) -> u32 {
-    if (kind, operation) != (FLOAT, SUM) || from.is_null() || to.is_null() {
+    let (request, size) = match (kind, operation) {
+        (FLOAT, SUM) => (Request::Sum, size_of::<f32>()),
+        (U64, MAX) => (Request::Max, size_of::<u64>()),
+        _ => return INVALID_ARGUMENT,
+    };
+    if from.is_null() || to.is_null() {
         return INVALID_ARGUMENT;
     }
     // SAFETY: as the vendor's documentation asks.
-    unsafe { collective(Request::Sum, from, to, count, communicator, stream) }
+    unsafe { collective(request, from, to, count * size, communicator, stream) }
 }
 
 #[unsafe(no_mangle)]
@@ -507,7 +516,10 @@ unsafe extern "C" fn ncclBroadcast(
     match root {
         Some(root) if kind == FLOAT && !from.is_null() && !to.is_null() => {
             // SAFETY: as the vendor's documentation asks.
-            unsafe { collective(Request::From(root), from, to, count, handle, stream) }
+            unsafe {
+                let bytes = count * size_of::<f32>();
+                collective(Request::From(root), from, to, bytes, handle, stream)
+            }
         }
         _ => INVALID_ARGUMENT,
     }

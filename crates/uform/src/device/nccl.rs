@@ -45,8 +45,21 @@ const IN_PROGRESS: u32 = 7;
 
 /// `ncclFloat32`.
 const FLOAT: c_int = 7;
+/// `ncclUint64`.
+const U64: c_int = 5;
 /// `ncclSum`.
 const SUM: c_int = 0;
+/// `ncclMax`.
+const MAX: c_int = 2;
+
+/// How many numbers members compare at a time.
+pub const COMPARED: usize = 2;
+/// What they send for it: each number, and its complement, whose largest is that of the smallest.
+type Sent = [u64; 2 * COMPARED];
+
+/// What a caller can do about communicators that never came to be, and about those that are gone.
+const JOIN_AGAIN: &str = "join again";
+const FREE_AND_JOIN: &str = "the mesh is of no use any more: free it and join again";
 
 /// How long it may take to leave.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -251,7 +264,7 @@ pub struct Communicators {
     /// The rank of the first, which the others follow.
     first: u32,
     ranks: u32,
-    /// A number of each device, which a barrier adds up: whatever it is.
+    /// Of each device, for [`Sent`]. A barrier adds up what is there first: whatever it is.
     tokens: Vec<Buffer>,
     state: Mutex<State>,
 }
@@ -305,7 +318,7 @@ impl Communicators {
         let nccl = Nccl::of(runtime)?;
         let tokens = devices
             .iter()
-            .map(|device| device.allocate(size_of::<f32>()));
+            .map(|device| device.allocate(size_of::<Sent>()));
         let tokens = tokens.collect::<Result<Vec<Buffer>>>()?;
         let places = devices.iter().map(|_| AtomicUsize::new(0));
         let group = Communicators {
@@ -316,7 +329,7 @@ impl Communicators {
             tokens,
             state: Mutex::new(State::Live(places.collect())),
         };
-        group.attempt(&[], |group, places| {
+        group.attempt(&[], JOIN_AGAIN, |group, places| {
             group.begin(places, id)?;
             group.settle(places, patience, &group.named("joining"))
         })?;
@@ -406,6 +419,49 @@ impl Communicators {
         self.reduce(&shares, 1, patience, "a barrier")
     }
 
+    /// Compares numbers with all other processes: the smallest and the largest of each. One stream for
+    /// each of this process's devices.
+    ///
+    /// # Errors
+    /// As those of [`all_reduce_sum`](Communicators::all_reduce_sum).
+    pub fn extremes(
+        &self,
+        streams: &[&Stream],
+        own: [u64; COMPARED],
+        patience: &Patience<'_>,
+    ) -> Result<[(u64, u64); COMPARED]> {
+        check_streams(&self.devices, streams)?;
+        let mut sent: Sent = [0; 2 * COMPARED];
+        for (pair, number) in sent.as_chunks_mut().0.iter_mut().zip(own) {
+            *pair = [!number, number];
+        }
+        let what = self.named("the comparison before a sum");
+        let mut found: Sent = [0; 2 * COMPARED];
+        self.attempt(streams, FREE_AND_JOIN, |group, places| {
+            for (stream, token) in streams.iter().zip(&group.tokens) {
+                // SAFETY: `attempt` has waited for the stream before the numbers go, whatever fails;
+                // the tokens are used by one call at a time, which holds the state.
+                unsafe { stream.submit_upload(token, 0, bytemuck::cast_slice(&sent)) }?;
+            }
+            let submit = |at: usize, communicator| {
+                let place = group.tokens[at].address() as usize as *mut c_void;
+                let (count, stream) = (sent.len(), streams[at].address() as usize);
+                let reduce = group.nccl.api.ncclAllReduce;
+                // SAFETY: declared as in `nccl.h`; the token was allocated for as many numbers, and
+                // stays as long as the group.
+                unsafe { reduce(place, place, count, U64, MAX, communicator, stream) }
+            };
+            group.submit(places, streams, patience, ("ncclAllReduce", &what), submit)?;
+            // All have the same.
+            streams[0].download(bytemuck::cast_slice_mut(&mut found), &group.tokens[0], 0)
+        })?;
+        let mut extremes = [(0, 0); COMPARED];
+        for (extremes, [least, most]) in extremes.iter_mut().zip(found.as_chunks().0) {
+            *extremes = (!least, *most);
+        }
+        Ok(extremes)
+    }
+
     fn reduce(
         &self,
         shares: &[Share<'_>],
@@ -475,39 +531,53 @@ impl Communicators {
         asked.and(self.nccl.judge("ncclGroupEnd", ended))
     }
 
-    /// A collective: submitted for all devices, then waited for.
+    /// A collective: submitted for all devices, then waited for. Named are the function, and what it is.
     fn collective(
         &self,
         shares: &[Share<'_>],
         count: usize,
         patience: &Patience<'_>,
-        (function, what): (&'static str, &str),
+        named: (&'static str, &str),
         submit: impl Fn(usize, usize) -> u32,
     ) -> Result<()> {
-        self.attempt(shares, |group, places| {
+        let streams: Vec<&Stream> = shares.iter().map(|share| share.stream).collect();
+        self.attempt(&streams, FREE_AND_JOIN, |group, places| {
             // Numbers there are none: nobody waits for anybody.
             if count == 0 {
-                return wait_all(shares.iter().map(|share| share.stream));
+                return wait_all(streams.iter().copied());
             }
-            group.grouped(function, |at, _| {
-                submit(at, places[at].load(Ordering::Acquire))
-            })?;
-            group.settle(places, patience, what)?;
-            let mut pauses = Pauses::new();
-            while !all_done(shares)? {
-                group.is_settled(places)?;
-                patience.check(what)?;
-                pauses.pause();
-            }
-            Ok(())
+            group.submit(places, &streams, patience, named, submit)
         })
     }
 
+    /// Submits something for all devices as a group, and waits until all have done it.
+    fn submit(
+        &self,
+        places: &[AtomicUsize],
+        streams: &[&Stream],
+        patience: &Patience<'_>,
+        (function, what): (&'static str, &str),
+        submit: impl Fn(usize, usize) -> u32,
+    ) -> Result<()> {
+        self.grouped(function, |at, _| {
+            submit(at, places[at].load(Ordering::Acquire))
+        })?;
+        self.settle(places, patience, what)?;
+        let mut pauses = Pauses::new();
+        while !all_done(streams)? {
+            self.is_settled(places)?;
+            patience.check(what)?;
+            pauses.pause();
+        }
+        Ok(())
+    }
+
     /// Does something with the communicators, which are aborted if it fails: then nothing
-    /// of it runs any more.
+    /// of it runs any more in these streams. `way_out` is what a caller can do then.
     fn attempt(
         &self,
-        shares: &[Share<'_>],
+        streams: &[&Stream],
+        way_out: &str,
         work: impl FnOnce(&Self, &[AtomicUsize]) -> Result<()>,
     ) -> Result<()> {
         let mut state = locked(&self.state);
@@ -515,12 +585,12 @@ impl Communicators {
             State::Live(places) => places,
             State::Aborted(status, message) => return Err(Error::new(*status, message.clone())),
         };
-        let outcome = work(self, places);
+        let outcome = work(self, places).map_err(|error| advised(error, way_out));
         if let Err(error) = &outcome {
             self.abort(places);
             *state = State::Aborted(error.status(), error.message().into());
             // Nothing reaches the buffers when this returns; it was told already why.
-            let _ = wait_all(shares.iter().map(|share| share.stream));
+            let _ = wait_all(streams.iter().copied());
         }
         outcome
     }
@@ -591,12 +661,26 @@ impl Communicators {
     }
 }
 
-fn all_done(shares: &[Share<'_>]) -> Result<bool> {
+fn all_done(streams: &[&Stream]) -> Result<bool> {
     let mut all = true;
-    for share in shares {
-        all &= share.stream.is_done()?;
+    for stream in streams {
+        all &= stream.is_done()?;
     }
     Ok(all)
+}
+
+/// What peers have to do with an error, and what to do about it; other errors are this process's own.
+fn advised(error: Error, way_out: &str) -> Error {
+    let advice = match error.status() {
+        Status::TimedOut => {
+            "see whether the processes of all members run and come to the same calls, or raise \
+             `timeoutSeconds`"
+        }
+        Status::Io => "a peer ended or failed, or the network between them",
+        _ => return error,
+    };
+    let message = format!("{}: {advice}; {way_out}", error.message());
+    Error::new(error.status(), message)
 }
 
 impl Drop for Communicators {

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result, Status};
 
-/// A deadline, and a way to give up before it.
+/// A deadline, the time there was until then, and a way to give up before it.
 #[derive(Clone, Copy)]
 pub struct Patience<'a> {
     deadline: Instant,
+    allowed: Duration,
     is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -17,6 +18,7 @@ impl<'a> Patience<'a> {
     pub fn until(deadline: Instant, is_cancelled: &'a (dyn Fn() -> bool + Sync)) -> Patience<'a> {
         Patience {
             deadline,
+            allowed: deadline.saturating_duration_since(Instant::now()),
             is_cancelled,
         }
     }
@@ -24,7 +26,7 @@ impl<'a> Patience<'a> {
     /// Whether to go on waiting for what the words name.
     ///
     /// # Errors
-    /// [`TimedOut`](Status::TimedOut) naming it; [`Aborted`](Status::Aborted).
+    /// [`TimedOut`](Status::TimedOut) naming it and the time there was; [`Aborted`](Status::Aborted).
     pub fn check(&self, what: &str) -> Result<()> {
         if (self.is_cancelled)() {
             return Err(Error::aborted());
@@ -33,7 +35,11 @@ impl<'a> Patience<'a> {
             true => Ok(()),
             false => Err(Error::new(
                 Status::TimedOut,
-                format!("{what} was not done within the time that there was for it"),
+                // To hundredths: some of it was over when this began to count.
+                format!(
+                    "{what} was not done within {} seconds",
+                    (self.allowed.as_secs_f64() * 100.0).round() / 100.0
+                ),
             )),
         }
     }
@@ -67,10 +73,14 @@ mod tests {
         Patience::until(later, &go_on).check("it").unwrap();
         let error = Patience::until(later, &give_up).check("it").unwrap_err();
         assert_eq!(error.status(), Status::Aborted);
-        let now = Instant::now();
-        let error = Patience::until(now, &go_on).check("it").unwrap_err();
+        let over = Patience {
+            deadline: Instant::now(),
+            allowed: Duration::from_micros(1_499_900),
+            is_cancelled: &go_on,
+        };
+        let error = over.check("it").unwrap_err();
         assert_eq!(error.status(), Status::TimedOut);
-        assert!(error.message().starts_with("it was not done"), "{error}");
+        assert_eq!(error.message(), "it was not done within 1.5 seconds");
     }
 
     #[test]

@@ -7,13 +7,13 @@
 //!
 //! Every call waits until it is done; in one process that is for nobody but its own devices. One that
 //! fails leaves unknown numbers in the buffers; across processes it also ends the group, and every
-//! later call tells why.
+//! later call tells why. Processes that only disagree on what to add up have lost nothing.
 
 use std::sync::Arc;
 
-use crate::Result;
-use crate::device::nccl::{Communicators, UniqueId};
+use crate::device::nccl::{self, Communicators, UniqueId};
 use crate::device::{Device, Patience, Peers, Share, Stream};
+use crate::{Error, Result, Status};
 
 /// How the members of a run add up.
 pub struct Collectives {
@@ -102,6 +102,32 @@ impl Collectives {
         }
     }
 
+    /// The same for rows of so many numbers (dimensions). Across processes all are asked first
+    /// whether they have the same, so that rows which have nothing to do with each other are not added up.
+    ///
+    /// # Errors
+    /// [`ConfigMismatch`](Status::ConfigMismatch), in every process, when not all have: nothing has changed
+    /// then. And those of [`all_reduce_sum`](Collectives::all_reduce_sum).
+    pub fn all_reduce_rows(
+        &self,
+        shares: &[Share<'_>],
+        rows: usize,
+        dimensions: usize,
+        patience: &Patience<'_>,
+    ) -> Result<()> {
+        let How::Across(group) = &self.how else {
+            return self.all_reduce_sum(shares, rows * dimensions, patience);
+        };
+        // Not again between the two: who has compared is waited for.
+        patience.check("a sum")?;
+        let streams: Vec<&Stream> = shares.iter().map(|share| share.stream).collect();
+        let all = group.extremes(&streams, [rows as u64, dimensions as u64], patience)?;
+        match all.iter().all(|(least, most)| least == most) {
+            true => group.all_reduce_sum(shares, rows * dimensions, patience),
+            false => Err(disagreement(rows, dimensions, all, self.members)),
+        }
+    }
+
     /// Copies the first `count` numbers of member `from`, by its number among all, to all others.
     ///
     /// # Errors
@@ -132,4 +158,26 @@ impl Collectives {
             How::Across(group) => group.barrier(streams, patience),
         }
     }
+}
+
+fn disagreement(
+    rows: usize,
+    dimensions: usize,
+    [all_rows, all_dimensions]: [(u64, u64); nccl::COMPARED],
+    members: u32,
+) -> Error {
+    let between = |(least, most)| match least == most {
+        true => format!("{least}"),
+        false => format!("{least} to {most}"),
+    };
+    Error::new(
+        Status::ConfigMismatch,
+        format!(
+            "this process adds up {rows} rows of {dimensions} dimensions on each of its devices, and not \
+             all others do: the {members} members have {} rows of {} dimensions each; encode as many \
+             texts with the same `dimensions` in every process",
+            between(all_rows),
+            between(all_dimensions)
+        ),
+    )
 }

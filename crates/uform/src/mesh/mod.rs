@@ -178,10 +178,12 @@ impl Mesh {
     ///
     /// # Errors
     /// [`InvalidArgument`](Status::InvalidArgument) for vectors that lie otherwise;
+    /// [`ConfigMismatch`](Status::ConfigMismatch), in every process, when not all have as many rows and
+    /// dimensions: the vectors are as they were, and the mesh of use;
     /// [`Unsupported`](Status::Unsupported) naming the library that is missing where there are peers;
     /// [`TimedOut`](Status::TimedOut), [`Io`](Status::Io) when a peer does not come or went;
     /// [`Freed`](Status::Freed), [`Aborted`](Status::Aborted), and those of the executor. Whatever is in
-    /// the vectors after an error is not known.
+    /// the vectors after any other error than the first two is not known.
     pub fn all_reduce_deferred(
         &self,
         embeddings: &DeviceEmbeddings,
@@ -289,7 +291,7 @@ impl MeshCall {
         let is_cancelled = || control.is_cancelled();
         let deadline = Instant::now() + self.mesh.0.place.timeout;
         let patience = Patience::until(deadline, &is_cancelled);
-        collectives.all_reduce_sum(&shares, rows * embeddings.dimensions(), &patience)
+        collectives.all_reduce_rows(&shares, rows, embeddings.dimensions(), &patience)
     }
 }
 
