@@ -3,7 +3,6 @@ import { backend } from "./backend/chosen.js";
 import { deferred } from "./deferred.js";
 import { Embeddings } from "./embeddings.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
-import { compiledExecutor } from "./executor.js";
 import { constant, detached, Handle } from "./handle.js";
 
 /** Rows of {@link DeviceEmbeddings} on one device. */
@@ -56,7 +55,8 @@ export class DeviceEmbeddings extends Handle {
   }
 
   /**
-   * Copies the vectors to host memory, without blocking.
+   * Copies the vectors to host memory, without blocking: on a thread of its own, so that copies wait for
+   * each other and for no other call.
    *
    * @throws {@link FreedError} after {@link free}; {@link DeviceFaultError} when a device has faulted
    * since; {@link OutOfMemoryError}. By rejecting.
@@ -65,11 +65,10 @@ export class DeviceEmbeddings extends Handle {
     const freed = DeviceEmbeddings.isFreed(this);
     if (freed === undefined) detached("embeddings.toHost");
     if (freed) throw new FreedError("the vectors were freed; encode the texts again");
-    const runner = compiledExecutor(undefined);
     const found = await deferred<ConstructorParameters<typeof Embeddings>[0]>(
       backend(),
       {},
-      { submit: (call, settle) => backend().vectorsToHost(this.compiled, runner, call, settle) },
+      { submit: (call, settle) => backend().vectorsToHost(this.compiled, call, settle) },
     );
     return new Embeddings(found);
   }

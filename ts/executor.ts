@@ -57,8 +57,8 @@ const forRamShape = { memoryDomains: ids, threads: count, cpuClass, deferredLimi
 export interface ExecutorForVramConfig {
   /**
    * The devices, by their positions in {@link gpuDevices}. Absent or `[]`: one free device, which is one
-   * that this process does not drive yet, then the one with most free memory where the vendor's
-   * management library tells, then the first.
+   * that has not faulted in this process, then one that this process does not drive yet, then the one with
+   * most free memory where the vendor's management library tells, then the first.
    */
   devices?: readonly number[] | undefined;
   /**

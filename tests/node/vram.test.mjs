@@ -468,6 +468,28 @@ test("the event loop turns while devices are slow, and a call that is given up e
   nothingLeft(found);
 });
 
+test("copies to the host keep no other call waiting, and as many as are asked for are made", async () => {
+  const found = await run(devices(1), async (uform, { folder }) => {
+    const assert = require("node:assert/strict");
+    const executor = uform.Executor.forVram();
+    const model = uform.Model.loadVram(folder, { executor });
+    const host = uform.Model.loadRam(folder);
+    const vectors = await model.encodeText("the sea is blue", { executor });
+    // Neither makes the other wait, nor refuse.
+    const pending = Array.from({ length: 3000 }, () => vectors.toHost());
+    host.encodeTextSync("red");
+    const beside = host.encodeText("red");
+    const copies = await Promise.all(pending);
+    const { data } = await vectors.toHost();
+    for (const copy of copies) assert.deepEqual(copy.data, data);
+    await beside;
+    // One that is under way when its process ends.
+    void vectors.toHost();
+    for (const handle of [vectors, model, host, executor]) handle.free();
+  });
+  nothingLeft(found);
+});
+
 test("a process that frees nothing ends by itself, and so does a worker's", async () => {
   const code = `
     const { Executor, Model } = require("uform");

@@ -139,10 +139,9 @@ export interface Backend {
   /** Waits for the model's calls and releases its weights. Again: nothing. */
   modelFree(model: CompiledModel): void;
 
-  /** Copies vectors to host memory. */
+  /** Copies vectors to host memory, beside all other calls. */
   vectorsToHost(
     vectors: CompiledVectors,
-    executor: CompiledExecutor,
     call: CompiledCall,
     settle: Settle<CompiledEmbeddings>,
   ): void;

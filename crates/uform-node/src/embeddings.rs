@@ -5,7 +5,6 @@ use crate::{
     call::CompiledCall,
     environment::{Account, Environment},
     errors::{Result, refusal},
-    executor::CompiledExecutor,
     outcome::{Outcome, object},
 };
 use napi::{
@@ -81,17 +80,18 @@ pub fn value(env: sys::napi_env, found: DeviceEmbeddings) -> napi::Result<sys::n
     object(env, &properties)
 }
 
-/// Copies the vectors to host memory: `settle(error, embeddings)` is called when they are there.
+/// Copies the vectors to host memory, beside all other calls: `settle(error, embeddings)` is called when they are there.
 #[napi(catch_unwind)]
 pub fn vectors_to_host(
     vectors: &CompiledVectors,
-    executor: &CompiledExecutor,
     call: &CompiledCall,
     settle: Unknown<'_>,
 ) -> Result<()> {
     let embeddings = vectors.embeddings()?;
-    let ticket = executor.environment().ticket(settle.raw())?;
-    embeddings.to_host_deferred(&executor.executor, Arc::clone(call), move |outcome| {
+    let environment = vectors.account.environment();
+    let copies = environment.copies()?;
+    let ticket = environment.ticket(settle.raw())?;
+    embeddings.to_host_deferred(copies, Arc::clone(call), move |outcome| {
         ticket.settle(outcome.map(Outcome::Embeddings));
     });
     Ok(())

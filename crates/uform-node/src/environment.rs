@@ -9,17 +9,20 @@
 
 use crate::{
     channel::{Channel, Ticket},
-    errors::{Result, internal},
+    errors::{Result, internal, refusal},
 };
 use napi::{Env, Error, check_status, sys};
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     ffi::c_void,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::Arc,
 };
-use uform::executor::{Executor, ThreadPool};
+use uform::{
+    executor::{Executor, ThreadPool},
+    placement::RamOptions,
+};
 
 /// The state of one environment. It lives on that environment's JS thread.
 pub struct Environment {
@@ -29,6 +32,8 @@ pub struct Environment {
     executors: RefCell<Vec<Executor>>,
     /// Every pool that may still have a thread.
     pools: RefCell<Vec<ThreadPool>>,
+    /// Whose thread copies vectors from devices, once some were.
+    copies: OnceCell<Executor>,
     /// Deferred calls whose outcome was not delivered yet.
     outstanding: Cell<usize>,
     closed: Cell<bool>,
@@ -43,6 +48,7 @@ impl Environment {
             channel: Channel::open(raw)?,
             executors: RefCell::default(),
             pools: RefCell::default(),
+            copies: OnceCell::new(),
             outstanding: Cell::new(0),
             closed: Cell::new(false),
         });
@@ -68,6 +74,23 @@ impl Environment {
     pub fn adopt(&self, executor: &Executor) {
         self.forget_finished();
         self.executors.borrow_mut().push(executor.clone());
+    }
+
+    /// The executor of copies from devices, which wait for those and must keep no other call waiting. Its
+    /// one thread ends with the environment.
+    pub fn copies(&self) -> Result<&Executor> {
+        if let Some(copies) = self.copies.get() {
+            return Ok(copies);
+        }
+        let options = RamOptions {
+            threads: Some(1),
+            // Nobody chose it, so nobody could choose a higher one.
+            deferred_limit: Some(usize::MAX),
+            ..RamOptions::default()
+        };
+        let copies = Executor::for_ram(&options).map_err(refusal)?;
+        self.adopt(&copies);
+        Ok(self.copies.get_or_init(|| copies))
     }
 
     /// Remembers a pool until its threads have ended.

@@ -66,8 +66,8 @@ pub struct ThreadPoolOptions {
 #[derive(Clone, Debug, Default)]
 pub struct VramOptions {
     /// Ordinals of [`gpu_devices`](crate::hardware::gpu_devices). Empty: absent, one free device: one that
-    /// this process does not drive yet, then the one with most free memory by the vendor's management
-    /// library where there is one, then the first.
+    /// has not faulted in this process, then one that this process does not drive yet, then the one with most
+    /// free memory by the vendor's management library where there is one, then the first.
     pub devices: Vec<u32>,
     /// The class whose kernels run on all of them; absent: each device's own.
     pub gpu_class: Option<GpuClass>,

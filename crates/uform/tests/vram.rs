@@ -851,6 +851,10 @@ fn running_out_of_device_memory_ends_the_call_alone() {
         let failed: Vec<Error> = failed.into_iter().filter_map(Result::err).collect();
         assert_eq!((found.len(), failed.len()), (2, 1));
         assert_eq!(failed[0].status(), Status::OutOfMemory);
+        // How much, of which memory, on which device, and what to do; not the driver's bare words.
+        for words in [" bytes", "device ", "free "] {
+            assert!(failed[0].message().contains(words), "{}", failed[0]);
+        }
         executor.drain(Mood::Parked).unwrap();
     });
 }
@@ -895,6 +899,69 @@ fn a_fault_is_the_answer_to_every_later_call() {
         other.unwrap().drain(Mood::Parked).unwrap();
         executor.free();
         assert_fails(executor.drain(Mood::Parked), Status::Freed, &["freed"]);
+    });
+}
+
+#[test]
+fn a_fault_names_its_device_and_the_way_out_wherever_it_is_told() {
+    let cases = [Case {
+        cuda: "H200:9.0:132:1024,H100:9.0:132:1024",
+        // The second call's.
+        fault: "fault@25",
+        ..Case::default()
+    }];
+    const NAME: &str = "a_fault_names_its_device_and_the_way_out_wherever_it_is_told";
+    alone(NAME, &cases, |_| {
+        let tiny = Tiny::of(SMALL);
+        let executor = driving(&[1]);
+        let model = load(&tiny, Precision::F32, &executor).unwrap();
+        let kept = encode(&model, &executor, &["sea"]).unwrap();
+        let mut all = Vec::new();
+        while all.is_empty() {
+            all.extend(encode(&model, &executor, &["the blue sea"]).err());
+        }
+        all.extend(encode(&model, &executor, &["sea"]).err());
+        all.extend(executor.drain(Mood::Parked).err());
+        all.extend(kept.to_host().err());
+        all.extend(load(&tiny, Precision::F32, &executor).err());
+        let options = VramOptions {
+            devices: vec![1],
+            ..VramOptions::default()
+        };
+        all.extend(made(&options).err());
+        assert_eq!(all.len(), 6);
+        for error in &all {
+            assert_eq!(error.status(), Status::DeviceFault, "{error}");
+            assert_eq!(error.message(), all[0].message());
+        }
+        for words in [
+            "device 1, H100, has faulted",
+            "executor on another device",
+            "start the process again",
+            "CUDA_ERROR_ILLEGAL_ADDRESS",
+        ] {
+            assert!(all[0].message().contains(words), "{}", all[0]);
+        }
+    });
+}
+
+#[test]
+fn a_device_that_faulted_is_not_chosen_while_another_works() {
+    let cases = [Case {
+        cuda: "H200:9.0:132:2048,H200:9.0:132:1024",
+        fault: "fault@1",
+        ..Case::default()
+    }];
+    const NAME: &str = "a_device_that_faulted_is_not_chosen_while_another_works";
+    alone(NAME, &cases, |_| {
+        let (executor, outcome) = program(&Tiny::of(SMALL), &[0]);
+        assert_fails(outcome, Status::DeviceFault, &["device 0, H200"]);
+        // Its context is the process's, and stays as it is when nobody drives it.
+        drop(executor);
+        let (first, second) = (driving(&[]), driving(&[]));
+        for executor in [&first, &second] {
+            assert_eq!(executor.describe().devices[0].ordinal, 1);
+        }
     });
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::driver::Raw;
 use super::owned::Device;
-use crate::Result;
+use crate::{Error, Result, Status};
 
 /// Memory of a device. Its content is whatever was there.
 pub struct Buffer {
@@ -39,7 +39,20 @@ impl Device {
     /// As those of [`allocate`](Device::allocate).
     pub fn allocate_host(self: &Arc<Self>, bytes: usize) -> Result<HostBuffer> {
         // An address for no bytes, too: a slice has one.
-        let address = self.within(|driver, _| driver.allocate_host(bytes.max(1)))?;
+        let address = self
+            .within(|driver, _| driver.allocate_host(bytes.max(1)))
+            .map_err(|error| match error.status() {
+                Status::OutOfMemory => Error::new(
+                    Status::OutOfMemory,
+                    format!(
+                        "the driver refused {bytes} bytes of pinned host memory for copies to and from \
+                         {}: free memory of the host, or do less at a time",
+                        self.called()
+                    ),
+                )
+                .because(error),
+                _ => error,
+            })?;
         // SAFETY: just allocated, of at least this size.
         unsafe { (address.0 as *mut u8).write_bytes(0, bytes) };
         Ok(HostBuffer {

@@ -52,7 +52,7 @@ pub use layout::{Layout, Place, View};
 pub use memory::{Buffer, HostBuffer};
 pub use module::{Argument, Kernel, MOST_ADDRESSES, Module, Shape};
 pub use nvml::free_memory;
-pub use owned::Device;
+pub use owned::{Device, has_faulted};
 pub use patience::Patience;
 pub use peers::{Peers, Share};
 pub use staging::{Download, Staging};

@@ -1,15 +1,26 @@
 //! A device being driven: its context, and the fault that ends it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::driver::{Answer, Driver, Failure, Properties, Raw, Runtime};
 use crate::{Error, Result, Status};
+
+/// Devices that faulted in this process. Their contexts are the process's, and outlive what opened them.
+static FAULTED: Mutex<Vec<(Runtime, u32)>> = Mutex::new(Vec::new());
+
+/// Whether a device has faulted since the process began, also when it was closed since.
+pub fn has_faulted(runtime: Runtime, index: u32) -> bool {
+    let known = FAULTED.lock().unwrap_or_else(PoisonError::into_inner);
+    known.contains(&(runtime, index))
+}
 
 /// A device whose context this process holds. What it hands out keeps it.
 pub struct Device {
     pub(super) driver: &'static dyn Driver,
     context: Raw,
     properties: Properties,
+    /// What messages call it.
+    called: String,
     fault: OnceLock<Failure>,
 }
 
@@ -17,8 +28,21 @@ impl Device {
     /// Takes the device's primary context, the one that other libraries in this process use, too.
     ///
     /// # Errors
-    /// [`Unsupported`](Status::Unsupported) when there is no driver, or no such device.
+    /// [`Unsupported`](Status::Unsupported) when there is no driver, or no such device;
+    /// [`DeviceFault`](Status::DeviceFault).
     pub fn open(runtime: Runtime, index: u32) -> Result<Arc<Device>> {
+        Device::open_called(runtime, index, None)
+    }
+
+    /// The same for who knows the device by another name than the runtime's, which messages then call it.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_as(runtime: Runtime, index: u32, called: String) -> Result<Arc<Device>> {
+        Device::open_called(runtime, index, Some(called))
+    }
+
+    fn open_called(runtime: Runtime, index: u32, called: Option<String>) -> Result<Arc<Device>> {
         let driver = runtime.driver()?;
         let devices = driver.devices();
         let found = devices.into_iter().find(|device| device.index == index);
@@ -27,10 +51,15 @@ impl Device {
                 "{runtime} has no device {index}, or it does not answer"
             ))
         })?;
+        let called =
+            called.unwrap_or_else(|| format!("{runtime} device {index}, {}", properties.name));
+        let context = driver.retain(index);
+        let context = context.map_err(|failure| noted(&called, &properties, failure))?;
         Ok(Arc::new(Device {
             driver,
-            context: driver.retain(index)?,
+            context,
             properties,
+            called,
             fault: OnceLock::new(),
         }))
     }
@@ -40,9 +69,25 @@ impl Device {
         &self.properties
     }
 
+    /// What messages call it.
+    pub fn called(&self) -> &str {
+        &self.called
+    }
+
     /// What ended it; `None`: it works.
     pub fn fault(&self) -> Option<&Failure> {
         self.fault.get()
+    }
+
+    /// Whether it works.
+    ///
+    /// # Errors
+    /// [`DeviceFault`](Status::DeviceFault): its fault, in the words that every later call on it has.
+    pub fn check(&self) -> Result<()> {
+        match self.fault.get() {
+            None => Ok(()),
+            Some(fault) => Err(faulted(&self.called, fault.clone())),
+        }
     }
 
     /// Free and total bytes of its memory, for all processes.
@@ -74,9 +119,7 @@ impl Device {
 
     /// Works within the device's context; the thread's own is there again afterwards.
     pub(super) fn within<T>(&self, work: impl FnOnce(&dyn Driver, Raw) -> Answer<T>) -> Result<T> {
-        if let Some(fault) = self.fault.get() {
-            return Err(fault.clone().into());
-        }
+        self.check()?;
         self.inside(work).map_err(|failure| self.told(failure))
     }
 
@@ -88,16 +131,17 @@ impl Device {
         if outcome.is_err() {
             let _ = self.inside(|driver, _| work(driver));
         }
-        match self.fault.get() {
-            Some(fault) => Err(fault.clone().into()),
-            None => outcome.map_err(|failure| self.told(failure)),
-        }
+        self.check()?;
+        outcome.map_err(|failure| self.told(failure))
     }
 
     /// A failure as an error. The first fault is kept, and stands for all that follow it.
     fn told(&self, failure: Failure) -> Error {
         match failure.status() {
-            Status::DeviceFault => self.fault.get_or_init(|| failure).clone().into(),
+            Status::DeviceFault => {
+                let first = self.fault.get_or_init(|| failure).clone();
+                noted(&self.called, &self.properties, first)
+            }
             _ => failure.into(),
         }
     }
@@ -119,6 +163,31 @@ impl Device {
         }
         outcome
     }
+}
+
+/// A failure of a device as an error; that it faulted is kept, as [`has_faulted`] tells.
+fn noted(called: &str, device: &Properties, failure: Failure) -> Error {
+    if failure.status() != Status::DeviceFault {
+        return failure.into();
+    }
+    let place = (device.runtime, device.index);
+    let mut known = FAULTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !known.contains(&place) {
+        known.push(place);
+    }
+    faulted(called, failure)
+}
+
+/// A fault, in words that say whose it is and the way out.
+fn faulted(called: &str, fault: Failure) -> Error {
+    Error::new(
+        Status::DeviceFault,
+        format!(
+            "{called}, has faulted and works no more in this process: free what is on it and make an \
+             executor on another device, or start the process again ({fault})"
+        ),
+    )
+    .because(fault)
 }
 
 impl Drop for Device {

@@ -27,7 +27,7 @@ use super::description::ExecutorKind;
 use super::shelf::{Piece, Shelf};
 use super::{Executor, Parts, Threads, default_lanes, limit_of};
 use crate::device::{
-    Buffer, Device, Layout, Runtime, Staging, Stream, free_memory, kernels::Kernels,
+    Buffer, Device, Layout, Runtime, Staging, Stream, free_memory, has_faulted, kernels::Kernels,
 };
 use crate::hardware::{GpuClass, GpuDevice, GpuVendor, gpu_devices};
 use crate::placement::{Place, VramOptions};
@@ -354,10 +354,7 @@ impl Devices {
     /// [`DeviceFault`](Status::DeviceFault).
     pub(super) fn check(&self) -> Result<()> {
         let open = lock(&self.open);
-        match open.iter().find_map(|device| device.fault()) {
-            None => Ok(()),
-            Some(fault) => Err(fault.clone().into()),
-        }
+        open.iter().try_for_each(|device| device.check())
     }
 
     /// Gives back streams and scratch, when there will be no call. What others have of the
@@ -517,7 +514,8 @@ fn share(ordinal: u32) -> Result<Arc<Device>> {
         return Ok(device);
     }
     let listed = &gpu_devices()[ordinal as usize];
-    let device = Device::open(runtime_of(listed.vendor), listed.runtime_index)?;
+    let called = format!("device {ordinal}, {}", listed.name);
+    let device = Device::open_as(runtime_of(listed.vendor), listed.runtime_index, called)?;
     open.insert(ordinal, Arc::downgrade(&device));
     Ok(device)
 }
@@ -543,10 +541,12 @@ fn choose(options: &VramOptions, listed: &[GpuDevice]) -> Result<Vec<(u32, GpuCl
     }
     let pinned = options.gpu_class;
     if options.devices.is_empty() {
-        return free_device(pinned, listed, is_driven, |device| {
-            free_memory(device.uuid.as_deref()?)
-        })
-        .map(|found| vec![found]);
+        let worth = |ordinal: u32, device: &GpuDevice| Worth {
+            has_faulted: has_faulted(runtime_of(device.vendor), device.runtime_index),
+            is_driven: is_driven(ordinal),
+            free: device.uuid.as_deref().and_then(free_memory),
+        };
+        return free_device(pinned, listed, worth).map(|found| vec![found]);
     }
     let mut chosen = Vec::with_capacity(options.devices.len());
     for (at, ordinal) in options.devices.iter().copied().enumerate() {
@@ -593,12 +593,20 @@ fn class_on(device: &GpuDevice, ordinal: u32, pinned: Option<GpuClass>) -> Resul
     }
 }
 
-/// One that runs the class: one that is not driven yet, then the one with most memory free, then the first.
+/// What speaks for a device, and against it.
+struct Worth {
+    has_faulted: bool,
+    is_driven: bool,
+    /// Bytes of memory; `None`: nobody can tell.
+    free: Option<u64>,
+}
+
+/// One that runs the class: one that works, then one that is not driven yet, then the one with most memory free,
+/// then the first. Where all have faulted, opening it says so.
 fn free_device(
     pinned: Option<GpuClass>,
     listed: &[GpuDevice],
-    is_driven: impl Fn(u32) -> bool,
-    free: impl Fn(&GpuDevice) -> Option<u64>,
+    worth: impl Fn(u32, &GpuDevice) -> Worth,
 ) -> Result<(u32, GpuClass)> {
     let all = (0..).zip(listed);
     let able: Vec<(u32, &GpuDevice, GpuClass)> = all
@@ -608,8 +616,9 @@ fn free_device(
         })
         .collect();
     let best = able.iter().min_by_key(|(ordinal, device, _)| {
-        let free = free(device).unwrap_or(0);
-        (is_driven(*ordinal), u64::MAX - free, *ordinal)
+        let worth = worth(*ordinal, device);
+        let taken = u64::MAX - worth.free.unwrap_or(0);
+        (worth.has_faulted, worth.is_driven, taken, *ordinal)
     });
     match best {
         Some((ordinal, _, class)) => Ok((*ordinal, *class)),
@@ -670,7 +679,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{choose, free_device};
+    use super::{Worth, choose, free_device};
     use crate::Status;
     use crate::hardware::{GpuClass, GpuDevice, GpuVendor};
     use crate::placement::VramOptions;
@@ -745,17 +754,23 @@ mod tests {
     }
 
     #[test]
-    fn the_default_device_is_idle_then_has_most_memory_then_is_first() {
+    fn the_default_device_works_then_is_idle_then_has_most_memory_then_is_first() {
         let machine = machine();
-        let pick = |driven: &[u32], free: &[(&str, u64)], class| {
-            let free = |device: &GpuDevice| {
-                let found = free.iter().find(|(name, _)| *name == device.name);
-                found.map(|(_, bytes)| *bytes)
+        let pick_of = |faulted: &[u32], driven: &[u32], free: &[(&str, u64)], class| {
+            let worth = |ordinal: u32, device: &GpuDevice| Worth {
+                has_faulted: faulted.contains(&ordinal),
+                is_driven: driven.contains(&ordinal),
+                free: free
+                    .iter()
+                    .find(|(name, _)| *name == device.name)
+                    .map(|(_, bytes)| *bytes),
             };
-            let is_driven = |ordinal: u32| driven.contains(&ordinal);
-            free_device(class, &machine, is_driven, free).map(|(ordinal, _)| ordinal)
+            free_device(class, &machine, worth).map(|(ordinal, _)| ordinal)
         };
+        let pick = |driven: &[u32], free: &[(&str, u64)], class| pick_of(&[], driven, free, class);
         assert_eq!(pick(&[], &[], None).unwrap(), 1);
+        assert_eq!(pick_of(&[1, 2], &[3], &[("H200", 9)], None).unwrap(), 3);
+        assert_eq!(pick_of(&[1, 2, 3], &[1], &[], None).unwrap(), 2);
         assert_eq!(pick(&[1], &[], None).unwrap(), 2);
         assert_eq!(pick(&[1, 2, 3], &[], None).unwrap(), 1);
         let free = [("V100", 99), ("H200", 5), ("RTX 4090", 7)];
