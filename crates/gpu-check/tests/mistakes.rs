@@ -1,6 +1,7 @@
 //! The kernels, as they ship, on the stand-in driver; then kernels with planted mistakes, each of
 //! which a check must see.
 
+// The engine's tests share these, and use more of them.
 #[path = "../../uform/tests/common/fake.rs"]
 #[allow(dead_code)]
 mod fake;

@@ -1,5 +1,6 @@
 //! The program, on the stand-in driver: it runs through, and a device that does not work is seen.
 
+// The engine's tests share these, and use more of them.
 #[path = "../../uform/tests/common/fake.rs"]
 #[allow(dead_code)]
 mod fake;
