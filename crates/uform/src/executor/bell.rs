@@ -26,7 +26,7 @@
 //! within one look to be mistaken.
 
 use super::futex::Futex;
-use super::pace::{IDLE_SPIN, Pace};
+use super::pace::{IDLE, Pace};
 use super::sync::{AtomicU32, Ordering, Padded, load_in_order};
 
 /// See the module.
@@ -60,7 +60,7 @@ impl Bell {
     /// Waits until the bell was rung since `heard`.
     pub(super) fn wait(&self, heard: u32, pace: &Pace) {
         let rung = || self.listen() != heard;
-        if pace.spin(IDLE_SPIN, rung) {
+        if pace.spin(&IDLE, rung) {
             return;
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);

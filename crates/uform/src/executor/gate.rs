@@ -19,7 +19,7 @@
 //! one that leaves after sees the bit. The last one out with the bit set wakes.
 
 use super::futex::Futex;
-use super::pace::{JOIN_SPIN, Pace};
+use super::pace::{JOIN, Pace};
 use super::sync::Ordering;
 
 const CLOSED: u32 = 1 << 31;
@@ -67,7 +67,7 @@ impl Gate {
             return;
         }
         let empty = || self.0.load(Ordering::Acquire) & INSIDE == 0;
-        if pace.spin(JOIN_SPIN, empty) {
+        if pace.spin(&JOIN, empty) {
             return;
         }
         let announce = |word: u32| (word & INSIDE != 0).then_some(word | LEADER_SLEEPS);

@@ -7,7 +7,7 @@ use super::sync::{AtomicU32, Ordering};
 #[repr(u32)]
 pub enum Mood {
     /// Threads sleep in the kernel and use no CPU. The default. Before one goes to sleep it looks for work
-    /// for 40 µs, about what waking it would cost, so that the stages of a call and the calls of a
+    /// for 150 µs, twice what waking it would cost, so that the stages of a call and the calls of a
     /// burst find it awake; where there are fewer cores than threads it does not.
     #[default]
     Parked = 0,
