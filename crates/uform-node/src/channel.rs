@@ -13,14 +13,15 @@ use std::{
     ffi::c_void,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
 };
 use uform::{Error, Status};
 
 /// The way from any thread to one environment's JS thread.
 pub struct Channel {
-    /// `None` once closed.
-    function: Mutex<Option<ThreadsafeFunction>>,
+    /// `None` once closed. Read by all who use it, so that a JS thread that wakes to an outcome never
+    /// waits for the thread that woke it.
+    function: RwLock<Option<ThreadsafeFunction>>,
 }
 
 #[derive(Clone, Copy)]
@@ -29,6 +30,8 @@ struct ThreadsafeFunction(sys::napi_threadsafe_function);
 // SAFETY: Node-API allows calling a thread-safe function from any thread while it
 // lives, which `Channel` sees to; the other functions are called on the JS thread.
 unsafe impl Send for ThreadsafeFunction {}
+// SAFETY: as above, from several threads at once.
+unsafe impl Sync for ThreadsafeFunction {}
 
 impl Channel {
     /// A channel into `env`, on its JS thread. It does not keep the process alive by itself.
@@ -60,13 +63,14 @@ impl Channel {
             check_status!(sys::napi_unref_threadsafe_function(env, function))?;
         }
         Ok(Arc::new(Channel {
-            function: Mutex::new(Some(ThreadsafeFunction(function))),
+            function: RwLock::new(Some(ThreadsafeFunction(function))),
         }))
     }
 
     /// Nothing is posted after this returns.
     pub fn close(&self) {
-        *self.function() = None;
+        let function = self.function.write();
+        *function.unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Whether the event loop waits for this channel. JS thread only.
@@ -103,8 +107,8 @@ impl Channel {
         }
     }
 
-    fn function(&self) -> std::sync::MutexGuard<'_, Option<ThreadsafeFunction>> {
-        self.function.lock().unwrap_or_else(PoisonError::into_inner)
+    fn function(&self) -> RwLockReadGuard<'_, Option<ThreadsafeFunction>> {
+        self.function.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -129,7 +129,8 @@ pub struct Model {
 
 struct Shared {
     parts: Parts,
-    calls: Mutex<usize>,
+    calls: Mutex<Calls>,
+    /// Told when none is left and somebody waits for that.
     idle: Condvar,
 }
 
@@ -217,7 +218,7 @@ impl Parts {
 
 impl Model {
     fn new(parts: Parts) -> Self {
-        let (calls, idle) = (Mutex::new(0), Condvar::new());
+        let (calls, idle) = Default::default();
         Model {
             shared: Arc::new(Shared { parts, calls, idle }),
         }
@@ -326,9 +327,10 @@ impl Model {
     /// Lets go of the model once its calls in flight have ended.
     pub fn free(self) {
         let mut calls = self.shared.lock();
+        calls.awaited = true;
         // Without threads nobody could end a call while this one waits; there the
         // last call lets go of the weights.
-        while cfg!(feature = "native") && *calls > 0 {
+        while cfg!(feature = "native") && calls.in_flight > 0 {
             calls = self
                 .shared
                 .idle
@@ -355,10 +357,18 @@ impl Model {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        // A counter is valid whatever a panicking thread was doing.
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        // Counts are valid whatever a panicking thread was doing.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The calls that use a model.
+#[derive(Default)]
+struct Calls {
+    in_flight: usize,
+    /// Whether [`Model::free`] waits for their end.
+    awaited: bool,
 }
 
 /// A call that uses the model: [`Model::free`] waits for it.
@@ -366,14 +376,18 @@ struct InFlight(Arc<Shared>);
 
 impl InFlight {
     fn new(shared: &Arc<Shared>) -> Self {
-        *shared.lock() += 1;
+        shared.lock().in_flight += 1;
         InFlight(Arc::clone(shared))
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        *self.0.lock() -= 1;
-        self.0.idle.notify_all();
+        let mut calls = self.0.lock();
+        calls.in_flight -= 1;
+        // Telling is a system call, and a short call ends often.
+        if calls.awaited && calls.in_flight == 0 {
+            self.0.idle.notify_all();
+        }
     }
 }
