@@ -54,7 +54,7 @@ export class Outstanding {
  */
 export interface Submission<T> {
   /** Hands the call to the backend, which settles it once. */
-  submit: (call: CompiledCall, settle: Settle<T>) => void;
+  submit: (call: CompiledCall | undefined, settle: Settle<T>) => void;
   /** Releases a value that nobody wants any more. */
   discard?: (value: T) => void;
   /** Where the call is counted until the backend has ended it. */
@@ -72,7 +72,7 @@ export async function deferred<T>(
   { submit, discard, outstanding }: Submission<T>,
 ): Promise<T> {
   if (signal?.aborted) throw signal.reason;
-  const call = translated(() => backend.callCreate());
+  const call = signal || onProgress ? translated(() => backend.callCreate()) : undefined;
   const outcome = await new Promise<Outcome<T>>((resolve, reject) => {
     let ended = false;
     let unwatch: (() => void) | undefined;
@@ -85,7 +85,7 @@ export async function deferred<T>(
     const giveUp = (reason: unknown) => {
       if (ended) return;
       end();
-      backend.callCancel(call);
+      if (call) backend.callCancel(call);
       reject(reason);
     };
     const settle: Settle<T> = (failure, value) => {
@@ -100,11 +100,11 @@ export async function deferred<T>(
     translated(() => submit(call, settle));
     outstanding?.begin();
     unwatch = signal && onAbort(signal, () => giveUp(signal.reason));
-    looking = onProgress && look(backend, call, onProgress, giveUp);
+    looking = onProgress && call && look(backend, call, onProgress, giveUp);
   });
   // Made here, where the stack still leads to the caller.
   if ("failure" in outcome) throw fromBackend(outcome.failure);
-  if (onProgress) {
+  if (onProgress && call) {
     // Here rather than in `settle`: this is the caller's asynchronous context.
     try {
       const [, total] = backend.callProgress(call);

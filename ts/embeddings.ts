@@ -15,12 +15,12 @@ export class Embeddings {
   readonly truncated: Uint8Array;
 
   /** @internal */
-  constructor(found: CompiledEmbeddings) {
-    this.rows = found.rows;
-    this.dimensions = found.dimensions;
-    this.data = found.data;
-    this.tokens = found.tokens;
-    this.truncated = found.truncated;
+  constructor([dimensions, data, tokens, truncated]: CompiledEmbeddings) {
+    this.rows = tokens.length;
+    this.dimensions = dimensions;
+    this.data = data;
+    this.tokens = tokens;
+    this.truncated = truncated;
   }
 
   /**

@@ -496,16 +496,18 @@ function usable(where: string, model: Model<Residency>): CompiledModel {
 type EmbeddingsParts = ConstructorParameters<typeof Embeddings>[0];
 type Encoding = Omit<EncodeTextSyncOptions, "executor">;
 
-function encodeOptions({ pooling, normalize, dimensions, prompt, promptText, truncate }: Encoding) {
-  const refuseLongTexts = truncate === "error";
-  return {
-    pooling,
-    normalize,
-    dimensions,
-    prompt,
-    promptText,
-    refuseLongTexts,
-  } satisfies EncodeOptions;
+function encodeOptions({
+  pooling,
+  normalize,
+  dimensions,
+  prompt,
+  promptText,
+  truncate,
+}: Encoding): EncodeOptions | undefined {
+  const refuseLongTexts = truncate === "error" || undefined;
+  const given = [pooling, normalize, dimensions, prompt, promptText, refuseLongTexts];
+  if (given.every((option) => option === undefined)) return undefined;
+  return { pooling, normalize, dimensions, prompt, promptText, refuseLongTexts };
 }
 
 function readTexts(where: string, texts: unknown): string[] {

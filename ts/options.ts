@@ -29,21 +29,23 @@ export function readOptions<S extends Shape>(
   shape: S,
   elsewhere: Readonly<Record<string, string>> = {},
 ): Read<S> {
-  const keys = Object.keys(shape);
   if (!isPlain(given)) {
-    refuse(where, "the options", `a plain object with any of ${keys.join(", ")}`, given);
+    const keys = Object.keys(shape).join(", ");
+    refuse(where, "the options", `a plain object with any of ${keys}`, given);
   }
-  for (const key of Reflect.ownKeys(given)) {
+  const own = Reflect.ownKeys(given);
+  for (const key of own) {
     if (typeof key === "string" && Object.hasOwn(shape, key)) continue;
-    unknownOption(where, key, keys, typeof key === "string" ? elsewhere[key] : undefined);
+    const instead = typeof key === "string" ? elsewhere[key] : undefined;
+    unknownOption(where, key, Object.keys(shape), instead);
   }
   const read: Record<string, unknown> = {};
-  for (const [key, option] of Object.entries(shape)) {
+  // Others may inherit what they do not own.
+  const keys = isLiteral(given) ? (own as string[]) : Object.keys(shape);
+  for (const key of keys) {
     const value = (given as Record<string, unknown>)[key];
-    read[key] =
-      value === undefined
-        ? undefined
-        : option(value, (expected) => refuse(where, `\`${key}\``, expected, value));
+    if (value === undefined) continue;
+    read[key] = shape[key]?.(value, (expected) => refuse(where, `\`${key}\``, expected, value));
   }
   return read as Read<S>;
 }
@@ -64,9 +66,14 @@ export function refuse(where: string, what: string, expected: string, value: unk
   );
 }
 
+/** What `{ ... }` makes: nearly every object of options. */
+const isLiteral = (value: object) => Object.getPrototypeOf(value) === Object.prototype;
+
 /** An object of options, rather than something else that happens to be one. */
 function isPlain(value: unknown): value is object {
-  if (typeof value !== "object" || value === null || value instanceof Handle) return false;
+  if (typeof value !== "object" || value === null) return false;
+  if (isLiteral(value)) return true;
+  if (value instanceof Handle) return false;
   if (Object.prototype.toString.call(value) !== "[object Object]") return false;
   // A backend's handle looks like an object without anything that nobody can add to.
   const handle =

@@ -4,7 +4,8 @@
  * caller as far as JavaScript's types go; what they mean, the engine behind the backend decides.
  *
  * A function reports failure by throwing, a deferred one also through `settle`, with an error whose
- * `code` is one of the engine's. A deferred function never calls `settle` before it has returned.
+ * `code` is one of the engine's. A deferred function never calls `settle` before it has returned; it takes
+ * no `call` when nobody gives the call up or looks at its progress.
  */
 export interface Backend {
   /** Which WebAssembly module this is; absent: the native addon. */
@@ -73,7 +74,7 @@ export interface Backend {
     path: string,
     options: LoadOptions,
     executor: CompiledExecutor,
-    call: CompiledCall,
+    call: CompiledCall | undefined,
     settle: Settle<CompiledModel>,
   ): void;
   /** The same from files, which it takes. */
@@ -81,7 +82,7 @@ export interface Backend {
     files: CompiledFiles,
     options: LoadOptions,
     executor: CompiledExecutor,
-    call: CompiledCall,
+    call: CompiledCall | undefined,
     settle: Settle<CompiledModel>,
   ): void;
   /** Loads a model into the memory of an executor's GPUs. */
@@ -91,7 +92,7 @@ export interface Backend {
     path: string,
     options: VramLoadOptions,
     executor: CompiledExecutor,
-    call: CompiledCall,
+    call: CompiledCall | undefined,
     settle: Settle<CompiledModel>,
   ): void;
   /** The same from files, which it takes. */
@@ -99,7 +100,7 @@ export interface Backend {
     files: CompiledFiles,
     options: VramLoadOptions,
     executor: CompiledExecutor,
-    call: CompiledCall,
+    call: CompiledCall | undefined,
     settle: Settle<CompiledModel>,
   ): void;
   /** What the model is, and how it computes. */
@@ -109,15 +110,15 @@ export interface Backend {
     model: CompiledModel,
     executor: CompiledExecutor,
     texts: readonly string[],
-    options: EncodeOptions,
+    options: EncodeOptions | undefined,
   ): CompiledEmbeddings;
   /** The same without waiting. The texts are copied before it returns. */
   modelEncodeTextDeferred(
     model: CompiledModel,
     executor: CompiledExecutor,
     texts: readonly string[],
-    options: EncodeOptions,
-    call: CompiledCall,
+    options: EncodeOptions | undefined,
+    call: CompiledCall | undefined,
     settle: Settle<CompiledEmbeddings>,
   ): void;
   /** Vectors of the texts, which stay in the memory of GPUs. */
@@ -125,15 +126,15 @@ export interface Backend {
     model: CompiledModel,
     executor: CompiledExecutor,
     texts: readonly string[],
-    options: EncodeOptions,
+    options: EncodeOptions | undefined,
   ): CompiledDeviceEmbeddings;
   /** The same without waiting. The texts are copied before it returns. */
   modelEncodeTextVramDeferred(
     model: CompiledModel,
     executor: CompiledExecutor,
     texts: readonly string[],
-    options: EncodeOptions,
-    call: CompiledCall,
+    options: EncodeOptions | undefined,
+    call: CompiledCall | undefined,
     settle: Settle<CompiledDeviceEmbeddings>,
   ): void;
   /** Waits for the model's calls and releases its weights. Again: nothing. */
@@ -142,7 +143,7 @@ export interface Backend {
   /** Copies vectors to host memory, beside all other calls. */
   vectorsToHost(
     vectors: CompiledVectors,
-    call: CompiledCall,
+    call: CompiledCall | undefined,
     settle: Settle<CompiledEmbeddings>,
   ): void;
   /** Gives the devices' memory back. Again: nothing. */
@@ -154,7 +155,7 @@ export interface Backend {
   meshJoin(
     executor: CompiledExecutor,
     config: MeshConfig,
-    call: CompiledCall,
+    call: CompiledCall | undefined,
     settle: Settle<CompiledMesh>,
   ): void;
   /** What the run is, and this process's place in it. */
@@ -163,7 +164,7 @@ export interface Backend {
   meshAllReduce(
     mesh: CompiledMesh,
     vectors: CompiledVectors,
-    call: CompiledCall,
+    call: CompiledCall | undefined,
     settle: Settle<void>,
   ): void;
   /** Waits for the mesh's calls and leaves the run, unless a trainer borrows it. Again: nothing. */
@@ -194,7 +195,7 @@ export interface NativeBackend extends Backend {
     into: string,
     weights: string,
     executor: CompiledExecutor,
-    call: CompiledCall,
+    call: CompiledCall | undefined,
     settle: Settle<CompiledQuantization>,
   ): void;
 }
@@ -415,7 +416,7 @@ export interface VramLoadOptions {
   readonly precision: string | undefined;
 }
 
-/** How texts become vectors. */
+/** How texts become vectors; no object at all is like one without options. */
 export interface EncodeOptions {
   readonly pooling: string | undefined;
   readonly normalize: boolean | undefined;
@@ -426,14 +427,13 @@ export interface EncodeOptions {
   readonly refuseLongTexts: boolean | undefined;
 }
 
-/** Vectors as the backend returns them. */
-export interface CompiledEmbeddings {
-  readonly rows: number;
-  readonly dimensions: number;
-  readonly data: Float32Array;
-  readonly tokens: Uint32Array;
-  readonly truncated: Uint8Array;
-}
+/** Vectors as the backend returns them: an array, since names cost a short call more than its numbers. */
+export type CompiledEmbeddings = readonly [
+  dimensions: number,
+  data: Float32Array,
+  tokens: Uint32Array,
+  truncated: Uint8Array,
+];
 
 /** Vectors on GPUs as the backend returns them. */
 export interface CompiledDeviceEmbeddings {

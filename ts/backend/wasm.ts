@@ -155,7 +155,7 @@ class WasmBackend implements Backend {
       executor,
       (failure, model: InnerModel) => settle(failure, handle(model)),
       (glue, executor, ticket) =>
-        glue.modelOpenFiles(filesOf(files), options, executor, callOf(call), ticket),
+        glue.modelOpenFiles(filesOf(files), options, executor, this.#call(call), ticket),
     );
   modelLoadVram: Backend["modelLoadVram"] = () => noDevices("Model.loadVram");
   modelOpenVram: Backend["modelOpenVram"] = () => noDevices("Model.open");
@@ -165,7 +165,7 @@ class WasmBackend implements Backend {
   modelEncodeText: Backend["modelEncodeText"] = (model, executor, texts, options) => {
     const { utf8, ends } = joinTexts(texts);
     return this.#run((glue) =>
-      glue.modelEncodeText(modelOf(model), executorOf(executor), utf8, ends, options),
+      glue.modelEncodeText(modelOf(model), executorOf(executor), utf8, ends, options ?? {}),
     );
   };
   modelEncodeTextDeferred: Backend["modelEncodeTextDeferred"] = (
@@ -183,8 +183,8 @@ class WasmBackend implements Backend {
         executor,
         utf8,
         ends,
-        options,
-        callOf(call),
+        options ?? {},
+        this.#call(call),
         ticket,
       ),
     );
@@ -209,6 +209,11 @@ class WasmBackend implements Backend {
     const [done = 0, total = 0] = Array.from(this.#run((glue) => glue.callProgress(callOf(call))));
     return [done, total];
   };
+
+  /** The module's side of a call; of one that nobody watches, a new one. */
+  #call(call: CompiledCall | undefined): InnerCall {
+    return callOf(call ?? this.callCreate());
+  }
 
   /** Calls the module. Whatever it did may have ended deferred calls. */
   #run<T>(work: (glue: typeof Glue) => T): T {

@@ -14,6 +14,11 @@ pub fn call_create() -> CompiledCall {
     External::new(Arc::new(Control::new()))
 }
 
+/// What the engine shares of a call; without a handle nobody gives it up.
+pub fn control(call: Option<&CompiledCall>) -> Arc<Control> {
+    call.map_or_else(|| Arc::new(Control::new()), |call| Arc::clone(call))
+}
+
 /// Gives up on the call: it never starts, or stops between two layers.
 #[napi(catch_unwind)]
 pub fn call_cancel(call: &CompiledCall) {

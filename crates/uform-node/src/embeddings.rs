@@ -2,7 +2,7 @@
 
 use crate::{
     arrays::typed_array,
-    call::CompiledCall,
+    call::{CompiledCall, control},
     environment::{Account, Environment},
     errors::{Result, refusal},
     outcome::{Outcome, object},
@@ -13,7 +13,7 @@ use napi::{
     sys,
 };
 use napi_derive::napi;
-use std::{cell::RefCell, sync::Arc};
+use std::cell::RefCell;
 use uform::model::DeviceEmbeddings;
 use uform::{Error, Status};
 
@@ -84,14 +84,14 @@ pub fn value(env: sys::napi_env, found: DeviceEmbeddings) -> napi::Result<sys::n
 #[napi(catch_unwind)]
 pub fn vectors_to_host(
     vectors: &CompiledVectors,
-    call: &CompiledCall,
+    call: Option<&CompiledCall>,
     settle: Unknown<'_>,
 ) -> Result<()> {
     let embeddings = vectors.embeddings()?;
     let environment = vectors.account.environment();
     let copies = environment.copies()?;
     let ticket = environment.ticket(settle.raw())?;
-    embeddings.to_host_deferred(copies, Arc::clone(call), move |outcome| {
+    embeddings.to_host_deferred(copies, control(call), move |outcome| {
         ticket.settle(outcome.map(Outcome::Embeddings));
     });
     Ok(())

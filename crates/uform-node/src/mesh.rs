@@ -1,7 +1,7 @@
 //! A process's place in a run, as JavaScript sees it.
 
 use crate::{
-    call::CompiledCall,
+    call::{CompiledCall, control},
     embeddings::CompiledVectors,
     environment::Environment,
     errors::{Result, internal, refusal},
@@ -93,7 +93,7 @@ pub fn mesh_bootstrap(
 pub fn mesh_join(
     executor: &CompiledExecutor,
     config: MeshConfig,
-    call: &CompiledCall,
+    call: Option<&CompiledCall>,
     settle: Unknown<'_>,
 ) -> Result<()> {
     let environment = executor.environment();
@@ -102,7 +102,7 @@ pub fn mesh_join(
     let options = MeshOptions::from(config);
     beside(
         environment,
-        Arc::clone(call),
+        control(call),
         move |control| Mesh::join(&own, &options, control),
         move |outcome| ticket.settle(outcome.map(Outcome::Mesh)),
     );
@@ -120,13 +120,13 @@ pub fn mesh_describe<'env>(env: &'env Env, mesh: &CompiledMesh) -> Result<Unknow
 pub fn mesh_all_reduce(
     mesh: &CompiledMesh,
     vectors: &CompiledVectors,
-    call: &CompiledCall,
+    call: Option<&CompiledCall>,
     settle: Unknown<'_>,
 ) -> Result<()> {
     let embeddings = vectors.embeddings()?;
     let ticket = mesh.environment.ticket(settle.raw())?;
     mesh.mesh
-        .all_reduce_deferred(&embeddings, Arc::clone(call), move |outcome| {
+        .all_reduce_deferred(&embeddings, control(call), move |outcome| {
             ticket.settle(outcome.map(|()| Outcome::Done));
         });
     Ok(())

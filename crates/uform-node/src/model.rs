@@ -1,7 +1,7 @@
 //! Models as JavaScript sees them.
 
 use crate::{
-    call::CompiledCall,
+    call::{CompiledCall, control},
     environment::{Account, Environment},
     errors::{Result, internal, refusal},
     executor::{CompiledExecutor, class, gpu_class},
@@ -14,7 +14,7 @@ use napi::{
     check_status, sys,
 };
 use napi_derive::napi;
-use std::{cell::RefCell, path::Path, ptr, rc::Rc, sync::Arc};
+use std::{cell::RefCell, path::Path, ptr, rc::Rc};
 use uform::model::{
     EncodeOptions as Encoding, Model, ModelOptions, Pooling, Texts, Truncate, VramModelOptions,
 };
@@ -94,6 +94,10 @@ pub struct EncodeOptions {
     pub prompt_text: Option<String>,
     /// Whether a text over the limit is an error; absent: it is cut.
     pub refuse_long_texts: Option<bool>,
+}
+
+fn encoding(options: Option<EncodeOptions>) -> Result<Encoding> {
+    options.map_or_else(|| Ok(Encoding::default()), EncodeOptions::parse)
 }
 
 impl EncodeOptions {
@@ -183,12 +187,12 @@ pub fn model_open_ram(
     path: String,
     options: LoadOptions,
     executor: &CompiledExecutor,
-    call: &CompiledCall,
+    call: Option<&CompiledCall>,
     settle: Unknown<'_>,
 ) -> Result<()> {
     let options = options.parse()?;
     let ticket = executor.environment().ticket(settle.raw())?;
-    let control = Arc::clone(call);
+    let control = control(call);
     Model::open_ram(
         path.into(),
         options,
@@ -207,12 +211,12 @@ pub fn model_open_files(
     files: &CompiledFiles,
     options: LoadOptions,
     executor: &CompiledExecutor,
-    call: &CompiledCall,
+    call: Option<&CompiledCall>,
     settle: Unknown<'_>,
 ) -> Result<()> {
     let options = options.parse()?;
     let ticket = executor.environment().ticket(settle.raw())?;
-    let control = Arc::clone(call);
+    let control = control(call);
     let source = Box::new(files.take());
     Model::open_from(
         source,
@@ -246,12 +250,12 @@ pub fn model_open_vram(
     path: String,
     options: VramLoadOptions,
     executor: &CompiledExecutor,
-    call: &CompiledCall,
+    call: Option<&CompiledCall>,
     settle: Unknown<'_>,
 ) -> Result<()> {
     let options = options.parse()?;
     let ticket = executor.environment().ticket(settle.raw())?;
-    let control = Arc::clone(call);
+    let control = control(call);
     Model::open_vram(
         path.into(),
         options,
@@ -270,12 +274,12 @@ pub fn model_open_files_vram(
     files: &CompiledFiles,
     options: VramLoadOptions,
     executor: &CompiledExecutor,
-    call: &CompiledCall,
+    call: Option<&CompiledCall>,
     settle: Unknown<'_>,
 ) -> Result<()> {
     let options = options.parse()?;
     let ticket = executor.environment().ticket(settle.raw())?;
-    let control = Arc::clone(call);
+    let control = control(call);
     let source = Box::new(files.take());
     Model::open_vram_from(
         source,
@@ -296,12 +300,12 @@ pub fn model_encode_text(
     model: &CompiledModel,
     executor: &CompiledExecutor,
     texts: Unknown<'_>,
-    options: EncodeOptions,
+    options: Option<EncodeOptions>,
 ) -> Result<Value> {
     let texts = read_texts(env.raw(), texts.raw())?;
     let found = model
         .model()?
-        .encode_text(&executor.executor, &texts, &options.parse()?);
+        .encode_text(&executor.executor, &texts, &encoding(options)?);
     executor.account();
     let found = Outcome::Embeddings(found.map_err(refusal)?);
     found.into_value(env.raw()).map(Value).map_err(internal)
@@ -315,14 +319,14 @@ pub fn model_encode_text_deferred(
     model: &CompiledModel,
     executor: &CompiledExecutor,
     texts: Unknown<'_>,
-    options: EncodeOptions,
-    call: &CompiledCall,
+    options: Option<EncodeOptions>,
+    call: Option<&CompiledCall>,
     settle: Unknown<'_>,
 ) -> Result<()> {
     let texts = read_texts(env.raw(), texts.raw())?;
-    let options = options.parse()?;
+    let options = encoding(options)?;
     let ticket = executor.environment().ticket(settle.raw())?;
-    let control = Arc::clone(call);
+    let control = control(call);
     executor.account();
     model.model()?.encode_text_deferred(
         &executor.executor,
@@ -343,12 +347,12 @@ pub fn model_encode_text_vram(
     model: &CompiledModel,
     executor: &CompiledExecutor,
     texts: Unknown<'_>,
-    options: EncodeOptions,
+    options: Option<EncodeOptions>,
 ) -> Result<Value> {
     let texts = read_texts(env.raw(), texts.raw())?;
     let found = model
         .model()?
-        .encode_text_vram(&executor.executor, &texts, &options.parse()?);
+        .encode_text_vram(&executor.executor, &texts, &encoding(options)?);
     executor.account();
     let found = Outcome::DeviceEmbeddings(found.map_err(refusal)?);
     found.into_value(env.raw()).map(Value).map_err(internal)
@@ -362,14 +366,14 @@ pub fn model_encode_text_vram_deferred(
     model: &CompiledModel,
     executor: &CompiledExecutor,
     texts: Unknown<'_>,
-    options: EncodeOptions,
-    call: &CompiledCall,
+    options: Option<EncodeOptions>,
+    call: Option<&CompiledCall>,
     settle: Unknown<'_>,
 ) -> Result<()> {
     let texts = read_texts(env.raw(), texts.raw())?;
-    let options = options.parse()?;
+    let options = encoding(options)?;
     let ticket = executor.environment().ticket(settle.raw())?;
-    let control = Arc::clone(call);
+    let control = control(call);
     executor.account();
     model.model()?.encode_text_vram_deferred(
         &executor.executor,

@@ -54,19 +54,29 @@ impl Outcome {
     }
 }
 
+/// Vectors as `[dimensions, data, tokens, truncated]`.
 fn embeddings_value(env: sys::napi_env, found: Embeddings) -> napi::Result<sys::napi_value> {
-    let number = |number: usize| {
-        // SAFETY: `env` is entered.
-        unsafe { ToNapiValue::to_napi_value(env, number as f64) }
-    };
-    let properties: [(&CStr, sys::napi_value); 5] = [
-        (c"rows", number(found.rows)?),
-        (c"dimensions", number(found.dimensions)?),
-        (c"data", typed_array(env, found.data)?),
-        (c"tokens", typed_array(env, found.tokens)?),
-        (c"truncated", typed_array(env, found.truncated)?),
+    // SAFETY: `env` is entered.
+    let dimensions = unsafe { ToNapiValue::to_napi_value(env, found.dimensions as f64)? };
+    let parts = [
+        dimensions,
+        typed_array(env, found.data)?,
+        typed_array(env, found.tokens)?,
+        typed_array(env, found.truncated)?,
     ];
-    object(env, &properties)
+    let mut array = ptr::null_mut();
+    // SAFETY: all values are of the current scope.
+    unsafe {
+        check_status!(sys::napi_create_array_with_length(
+            env,
+            parts.len(),
+            &mut array
+        ))?;
+        for (index, part) in (0..).zip(parts) {
+            check_status!(sys::napi_set_element(env, array, index, part))?;
+        }
+    }
+    Ok(array)
 }
 
 /// An object of these properties, all of the current scope.

@@ -1,14 +1,13 @@
 //! Models with smaller weights.
 
 use crate::{
-    call::CompiledCall,
+    call::{CompiledCall, control},
     errors::{Result, refusal},
     executor::CompiledExecutor,
     outcome::Outcome,
 };
 use napi::{JsValue, bindgen_prelude::Unknown};
 use napi_derive::napi;
-use std::sync::Arc;
 use uform::model::{
     Model,
     quantize::{Likeness, Quantization, WeightFormat},
@@ -60,12 +59,12 @@ pub fn model_quantize(
     into: String,
     weights: String,
     executor: &CompiledExecutor,
-    call: &CompiledCall,
+    call: Option<&CompiledCall>,
     settle: Unknown<'_>,
 ) -> Result<()> {
     let format = WeightFormat::parse(&weights).map_err(refusal)?;
     let ticket = executor.environment().ticket(settle.raw())?;
-    let control = Arc::clone(call);
+    let control = control(call);
     Model::quantize_deferred(
         from.into(),
         into.into(),

@@ -58,17 +58,14 @@ pub fn outcome_next() -> JsValue {
     Array::of3(&ticket.into(), &failure, &value).into()
 }
 
-/// Vectors as a plain object of copies: memory of the module moves when it grows.
+/// Vectors as `[dimensions, data, tokens, truncated]`, which are copies: memory of the module moves when it
+/// grows.
 pub fn embeddings_value(found: Embeddings) -> JsValue {
-    let object = Object::new().into();
-    set(&object, "rows", &(found.rows as f64).into());
-    set(&object, "dimensions", &(found.dimensions as f64).into());
-    set(&object, "data", &Float32Array::from(&found.data[..]));
-    set(&object, "tokens", &Uint32Array::from(&found.tokens[..]));
-    set(
-        &object,
-        "truncated",
-        &Uint8Array::from(&found.truncated[..]),
-    );
-    object
+    let parts = [
+        (found.dimensions as f64).into(),
+        Float32Array::from(&found.data[..]).into(),
+        Uint32Array::from(&found.tokens[..]).into(),
+        Uint8Array::from(&found.truncated[..]).into(),
+    ];
+    parts.iter().collect::<Array>().into()
 }
