@@ -166,6 +166,8 @@ export interface Backend {
     call: CompiledCall,
     settle: Settle<void>,
   ): void;
+  /** Removes the files of every mesh that was not freed: the process ends. */
+  meshesLeave(): void;
   /** Waits for the mesh's calls and leaves the run, unless a trainer borrows it. Again: nothing. */
   meshFree(mesh: CompiledMesh): void;
 

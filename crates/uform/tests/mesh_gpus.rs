@@ -336,6 +336,20 @@ fn vectors_of_other_shapes_are_not_added_up_and_the_mesh_stays() {
             assert!(error.message().contains(words), "{error}");
             assert_eq!(bits(&numbers(&vectors)), bits(&before));
         }
+        // One of the two has vectors that do not lie on all of its devices alike.
+        for refused in [0, 1] {
+            let texts = if index == refused { 7 } else { 8 };
+            let vectors = shaped(&model, &executor, index, texts, None);
+            let before = numbers(&vectors);
+            let error = mesh.all_reduce(&vectors).unwrap_err();
+            let (status, words) = match index == refused {
+                true => (Status::InvalidArgument, "expected as many on each"),
+                false => (Status::ConfigMismatch, "another process was refused"),
+            };
+            assert_eq!(error.status(), status, "{error}");
+            assert!(error.message().contains(words), "{error}");
+            assert_eq!(bits(&numbers(&vectors)), bits(&before));
+        }
         let vectors = vectors(&model, &executor, index);
         let own = numbers(&vectors);
         let other = exchange(meeting, "before", index, &own);

@@ -40,8 +40,8 @@ pub mod rendezvous;
 pub mod tier;
 mod view;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 pub use self::description::MeshDescription;
 pub use self::member::{Member, MemberDevice, Nonce};
@@ -59,6 +59,9 @@ use crate::hardware::{GpuClass, GpuVendor, gpu_devices};
 use crate::model::DeviceEmbeddings;
 use crate::{Error, Result, Status};
 
+/// How long the end of a process waits for its files to be removed.
+const AT_THE_END: Duration = Duration::from_secs(1);
+
 /// One process's place in a run. Clones are the same mesh; dropping the last one leaves the run.
 #[derive(Clone)]
 pub struct Mesh(Arc<Shared>);
@@ -72,6 +75,9 @@ struct Shared {
     idle: Condvar,
 }
 
+/// A mesh that is not kept from ending.
+pub struct WeakMesh(Weak<Shared>);
+
 /// What there is until the mesh is freed.
 struct State {
     live: Option<Arc<Live>>,
@@ -82,7 +88,7 @@ struct State {
 /// In the order in which they end.
 struct Live {
     collectives: std::result::Result<Collectives, String>,
-    _joined: Option<Joined>,
+    joined: Option<Joined>,
 }
 
 /// A mesh that a trainer has borrowed, until this is dropped.
@@ -137,7 +143,7 @@ impl Mesh {
         let description = describe(&place, driving, &devices, joined.as_ref(), &collectives);
         let live = Live {
             collectives,
-            _joined: joined,
+            joined,
         };
         Ok(Mesh(Arc::new(Shared {
             executor: executor.clone(),
@@ -177,9 +183,9 @@ impl Mesh {
     /// members in their order, and have the same bits in every run.
     ///
     /// # Errors
-    /// [`InvalidArgument`](Status::InvalidArgument) for vectors that lie otherwise;
-    /// [`ConfigMismatch`](Status::ConfigMismatch), in every process, when not all have as many rows and
-    /// dimensions: the vectors are as they were, and the mesh of use;
+    /// [`InvalidArgument`](Status::InvalidArgument) for vectors that lie otherwise, once the others have
+    /// been told; [`ConfigMismatch`](Status::ConfigMismatch), in every process, when not all have as many rows
+    /// and dimensions, or in all others, when one was refused: the vectors are as they were, and the mesh of use;
     /// [`Unsupported`](Status::Unsupported) naming the library that is missing where there are peers;
     /// [`TimedOut`](Status::TimedOut), [`Io`](Status::Io) when a peer does not come or went;
     /// [`Freed`](Status::Freed), [`Aborted`](Status::Aborted), and those of the executor. Whatever is in
@@ -239,8 +245,33 @@ impl Mesh {
         Ok(())
     }
 
+    /// The mesh, without keeping it.
+    pub fn downgrade(&self) -> WeakMesh {
+        WeakMesh(Arc::downgrade(&self.0))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WeakMesh {
+    /// Whether the mesh was not dropped.
+    pub fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// For a process that ends without freeing anything: removes this process's files, and nothing else. It waits
+    /// for a second at most, since a file system of the network may not answer; what is left then is told to the
+    /// next run.
+    pub fn leave(&self) {
+        let Some(shared) = self.0.upgrade() else {
+            return;
+        };
+        let live = Mesh(shared).state().live.clone();
+        if let Some(joined) = live.as_ref().and_then(|live| live.joined.as_ref()) {
+            joined.leave(AT_THE_END);
+        }
     }
 }
 
@@ -287,11 +318,20 @@ impl MeshCall {
         };
         let collectives = live.collectives.as_ref();
         let collectives = collectives.map_err(|why| Error::unsupported(why.clone()))?;
-        let (shares, rows) = shares(embeddings, driven)?;
         let is_cancelled = || control.is_cancelled();
         let deadline = Instant::now() + self.mesh.0.place.timeout;
         let patience = Patience::until(deadline, &is_cancelled);
-        collectives.all_reduce_rows(&shares, rows, embeddings.dimensions(), &patience)
+        match shares(embeddings, driven) {
+            Ok((shares, rows)) => {
+                collectives.all_reduce_rows(&shares, rows, embeddings.dimensions(), &patience)
+            }
+            Err(refusal) => {
+                let streams: Vec<_> = driven.iter().map(|device| &*device.stream).collect();
+                // Whatever becomes of it, it is the refusal that this caller can do something about.
+                _ = collectives.refuse_rows(&streams, &patience);
+                Err(refusal)
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The loop around the [protocol](super::protocol): reads, asks it what to do, does it, waits.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,22 @@ pub struct Joined {
     pub leftovers: Option<String>,
     own: Arc<Record>,
     folder: Folder,
+}
+
+impl Joined {
+    /// Removes this process's files, and waits so long at most until that is done.
+    pub(super) fn leave(&self, at_most: Duration) {
+        let (folder, own) = (self.folder.clone(), Arc::clone(&self.own));
+        let (done, until_done) = mpsc::channel();
+        let leaving = thread::Builder::new().name("uform-leave".into());
+        let spawned = leaving.spawn(move || {
+            folder.leave(&own);
+            _ = done.send(());
+        });
+        if spawned.is_ok() {
+            _ = until_done.recv_timeout(at_most);
+        }
+    }
 }
 
 impl Drop for Joined {
