@@ -303,7 +303,7 @@ export interface HardwareDescription {
     readonly memoryDomains: readonly number[];
   }[];
   readonly gpuDevices: readonly CompiledGpuDevice[];
-  /** Why memory and caches could not be read; `null`: they could. */
+  /** Why memory and caches could not be read, or that they are not this machine's; `null`: all is well. */
   readonly problem: string | null;
 }
 

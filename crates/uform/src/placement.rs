@@ -208,7 +208,10 @@ impl Place {
 /// [`InvalidArgument`](crate::Status::InvalidArgument) naming `memoryDomains`, the id and the ids
 /// that would be accepted; [`Unsupported`](crate::Status::Unsupported) where the system does not tell.
 pub fn check_domains(ids: &[u32], topology: &Topology) -> Result<()> {
-    if let (Some(problem), false) = (&topology.problem, ids.is_empty()) {
+    if let Some(problem) = &topology.problem
+        && topology.memory_domains.is_empty()
+        && !ids.is_empty()
+    {
         return Err(Error::unsupported(format!(
             "`memoryDomains` is {} and the memory domains of this machine are not known: \
              {problem}; leave it out",
