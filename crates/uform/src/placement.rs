@@ -455,6 +455,7 @@ mod tests {
             }
         }
         let unknown = Topology {
+            memory_domains: Vec::new(),
             problem: Some("it is dark".into()),
             ..synthetic("core:1 pu:1")
         };

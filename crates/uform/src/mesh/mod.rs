@@ -44,7 +44,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 pub use self::description::MeshDescription;
-pub use self::member::{Member, MemberDevice, Nonce};
+pub use self::member::{Member, MemberDevice, Nonce, Prepared};
 pub use self::options::{DEFAULT_TIMEOUT, MeshOptions};
 pub use self::process::Process;
 pub use self::tier::MultimemTier;
@@ -131,12 +131,9 @@ impl Mesh {
                     timeout: place.timeout,
                 };
                 let member = member(&place, driving);
-                let mut try_multicast = |members: &[Member]| {
-                    let obstacle = tier::obstacle(&devices, members.len() as u32);
-                    obstacle.map_or(Ok(()), Err)
-                };
-                let joined = rendezvous::join(member, &meeting, control, &mut try_multicast)?;
-                let collectives = across(&place, &devices, &joined.members, &patience)?;
+                let mut prepare = |members: &[Member]| prepare(&place, driving, &devices, members);
+                let joined = rendezvous::join(member, &meeting, control, &mut prepare)?;
+                let collectives = across(&place, &devices, &joined, &patience)?;
                 (Some(joined), collectives)
             }
         };
@@ -392,17 +389,7 @@ fn member(place: &Place, driving: &Devices) -> Member {
             gpu_class: driven.class.word().to_owned(),
         }
     });
-    let runtime = runtime(driving);
-    let (payload, no_collectives) = match place.index {
-        0 => match nccl::unique_id(runtime) {
-            Ok(id) => (id.bytes().to_vec(), None),
-            Err(error) => (Vec::new(), Some(error.message().to_owned())),
-        },
-        _ => {
-            let error = nccl::version(runtime).err();
-            (Vec::new(), error.map(|error| error.message().to_owned()))
-        }
-    };
+    let no_collectives = nccl::version(runtime(driving)).err();
     Member {
         index: place.index,
         count: place.count,
@@ -410,9 +397,30 @@ fn member(place: &Place, driving: &Devices) -> Member {
         devices: described.collect(),
         gpus_per_multimem_domain: place.gpus_per_multimem_domain,
         process: Process::this(),
-        payload,
-        no_collectives,
+        no_collectives: no_collectives.map(|error| error.message().to_owned()),
     }
+}
+
+/// What the run needs of this process, now that all of its processes are there and agree. With the id the library
+/// listens for them, until all have come or this process ends: so it is not drawn for those who may never.
+fn prepare(
+    place: &Place,
+    driving: &Devices,
+    devices: &[Arc<Device>],
+    members: &[Member],
+) -> Prepared {
+    let mut prepared = Prepared {
+        no_multicast: tier::obstacle(devices, members.len() as u32),
+        ..Prepared::default()
+    };
+    let can_all = members.iter().all(|member| member.no_collectives.is_none());
+    if place.index == 0 && can_all {
+        match nccl::unique_id(runtime(driving)) {
+            Ok(id) => prepared.payload = id.bytes().to_vec(),
+            Err(error) => prepared.no_collectives = Some(error.message().to_owned()),
+        }
+    }
+    prepared
 }
 
 /// Whose library adds up across processes: that of the first device's vendor.
@@ -428,17 +436,17 @@ fn runtime(driving: &Devices) -> Runtime {
 fn across(
     place: &Place,
     devices: &[Arc<Device>],
-    members: &[Member],
+    joined: &Joined,
     patience: &Patience<'_>,
 ) -> Result<std::result::Result<Collectives, String>> {
-    for member in members {
-        if let Some(why) = &member.no_collectives {
+    for (member, prepared) in joined.members.iter().zip(&joined.prepared) {
+        let obstacle = member.no_collectives.as_ref();
+        if let Some(why) = obstacle.or(prepared.no_collectives.as_ref()) {
             return Ok(Err(format!("{member} cannot add up with its peers: {why}")));
         }
     }
-    let id = members
-        .first()
-        .map(|member| UniqueId::from_bytes(&member.payload));
+    let first = joined.prepared.first();
+    let id = first.map(|prepared| UniqueId::from_bytes(&prepared.payload));
     let id = id.unwrap_or_else(|| UniqueId::from_bytes(&[]))?;
     let own = devices.len() as u32;
     let first = place.index * own;
@@ -456,9 +464,11 @@ fn describe(
     let multimem_obstacle = match joined {
         None => tier::obstacle(devices, place.count),
         Some(joined) => {
-            let members = joined.members.iter().zip(&joined.no_multicast);
-            let mut obstacles = members
-                .filter_map(|(member, why)| why.as_ref().map(|why| format!("{member}: {why}")));
+            let members = joined.members.iter().zip(&joined.prepared);
+            let mut obstacles = members.filter_map(|(member, prepared)| {
+                let why = prepared.no_multicast.as_ref()?;
+                Some(format!("{member}: {why}"))
+            });
             obstacles.next()
         }
     };
