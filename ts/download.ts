@@ -62,13 +62,13 @@ export async function download(
   return keep(kept, url, response);
 }
 
-/** A URL as messages tell it: what it is asked with, and by whom, is not theirs to tell. */
+/** A URL as messages tell it: what it is asked with, and by whom, is not theirs to tell, nor what is in it. */
 export function withoutSecrets({ protocol, host, pathname }: URL): string {
-  return `${protocol}//${host}${pathname}`;
+  return protocol === "data:" ? "a data: URL" : `${protocol}//${host}${pathname}`;
 }
 
 /** Why nothing came, in the words of who knows best. */
-function reason(failure: unknown, url: URL): string {
+export function reason(failure: unknown, url: URL): string {
   const { message, cause } = failure as Error;
   const words = cause instanceof Error && cause.message ? cause.message : message;
   return words.replaceAll(url.href, withoutSecrets(url));

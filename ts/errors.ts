@@ -36,6 +36,20 @@ function codeOf(status: Status): string {
   return "UFORM" + word.replace(/[A-Z]/g, (letter) => "_" + letter).toUpperCase();
 }
 
+/**
+ * The most characters of a message, and a few: what is quoted in one is bounded where it is quoted, and this is
+ * for what nobody thought of, such as a path of a megabyte. The engine's are as long at most.
+ */
+const LONGEST_MESSAGE = 8192;
+
+/** A message without its middle, where it is too long: its end is the way out. */
+function bounded(message: string): string {
+  if (message.length <= LONGEST_MESSAGE) return message;
+  const [head, tail] = [(LONGEST_MESSAGE / 4) * 3, LONGEST_MESSAGE / 4];
+  const left = message.length - head - tail;
+  return `${message.slice(0, head)}… (${left} more characters) …${message.slice(-tail)}`;
+}
+
 /** What led to a failure. As `ErrorOptions`, which programs compiled for an older language lack. */
 interface Cause {
   cause?: unknown;
@@ -50,11 +64,12 @@ export class UformError extends Error {
 
   /**
    * @param status - What kind of failure this is.
-   * @param message - Names the thing, the value and the way out.
+   * @param message - Names the thing, the value and the way out. Of one that is too long for a log's line
+   * the middle is left out.
    * @param options - `cause`: what led to it.
    */
   constructor(status: Status, message: string, options?: Cause) {
-    super(message, options);
+    super(bounded(message), options);
     this.status = status;
     this.code = codeOf(status);
   }

@@ -1,7 +1,7 @@
 import type { WasmModule } from "./backend/backend.js";
 import { loadBackend } from "./backend/chosen.js";
 import { fromBackend } from "./errors.js";
-import { type Option, readOptions } from "./options.js";
+import { isBuffer, isResponse, type Option, readOptions } from "./options.js";
 
 /** How {@link load} loads. */
 export interface LoadOptions {
@@ -21,9 +21,9 @@ const moduleOption: Option<WasmModule | object> = (value, refuse) => {
   const isModule =
     names.includes(value) ||
     value instanceof URL ||
-    value instanceof ArrayBuffer ||
+    isBuffer(value) ||
     ArrayBuffer.isView(value) ||
-    (typeof Response !== "undefined" && value instanceof Response) ||
+    isResponse(value) ||
     (typeof WebAssembly !== "undefined" && value instanceof WebAssembly.Module);
   if (!isModule) {
     refuse(

@@ -113,6 +113,7 @@ export class Mesh extends Handle {
       throw new InvalidArgumentError("a Mesh is made by Mesh.bootstrap or Mesh.join, not by `new`");
     }
     constant(this, "compiled", compiled);
+    leaveAtExit();
   }
 
   /**
@@ -175,9 +176,9 @@ export class Mesh extends Handle {
    *
    * @throws {@link UnsupportedError} naming the vendor's library that is missing, with peers;
    * {@link TimedOutError} and {@link IoError} when a peer does not come or went;
-   * {@link InvalidArgumentError} for vectors that lie otherwise; {@link ConfigMismatchError}, in every
-   * process, when not all have as many vectors of as many dimensions, after which the mesh is of use as
-   * before; {@link FreedError}. By rejecting; after a peer was late or went, whatever is in the vectors is
+   * {@link InvalidArgumentError} for vectors that lie otherwise, once the other processes have been told;
+   * {@link ConfigMismatchError}, in every process, when not all have as many vectors of as many dimensions, and
+   * in the others when one was refused, after which the mesh is of use as before; {@link FreedError}. By rejecting; after a peer was late or went, whatever is in the vectors is
    * not known, and the mesh is of no use any more: free it and join again.
    */
   async allReduce(embeddings: DeviceEmbeddings): Promise<void> {
@@ -227,6 +228,15 @@ export class Mesh extends Handle {
   static isFreed(mesh: Mesh): boolean | undefined {
     return typeof mesh === "object" && mesh !== null && #freed in mesh ? mesh.#freed : undefined;
   }
+}
+
+let leaves = false;
+
+/** `process.exit` ends a process without freeing anything: other processes would find its files. */
+function leaveAtExit(): void {
+  if (leaves) return;
+  leaves = true;
+  process.once("exit", () => backend().meshesLeave());
 }
 
 /** The handle of a mesh that may be used. */

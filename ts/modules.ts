@@ -2,9 +2,11 @@
  * Finding, checking and instantiating a module: the one that was given or named, or the best of the
  * package's for this engine.
  */
-import { InvalidArgumentError, IoError, UnsupportedError } from "./errors.js";
+import { reason, withoutSecrets } from "./download.js";
+import { InvalidArgumentError, IoError, OutOfMemoryError, UnsupportedError } from "./errors.js";
 import type * as Glue from "./glue/glue.js";
 import type { WasmModule } from "./backend/backend.js";
+import { isResponse } from "./options.js";
 import { version } from "./version.js";
 import * as wasm32 from "./glue/wasm32.js";
 import * as wasm32Relaxed from "./glue/wasm32-relaxed.js";
@@ -38,8 +40,26 @@ export async function instantiate(given: unknown): Promise<Instance> {
   const module = await (isName(from) ? compilePackaged(from) : compile(from));
   const name = nameOf(module);
   const { glue } = modules[name];
-  await glue.default({ module_or_path: module });
+  try {
+    await glue.default({ module_or_path: module });
+  } catch (failure) {
+    throw noMemory(failure) ?? failure;
+  }
   return { glue, name };
+}
+
+/**
+ * Memory that the engine refused, as an error of ours; `undefined`: it was something else. Engines say it with the
+ * error of what is out of range, or in words.
+ */
+function noMemory(failure: unknown): OutOfMemoryError | undefined {
+  const { message } = failure as Error;
+  if (!(failure instanceof RangeError) && !/out of memory/i.test(message)) return undefined;
+  return new OutOfMemoryError(
+    `load: the engine has no memory for the WebAssembly module: ${message}; free what is not needed, or ` +
+      "raise the limit of the process or page",
+    { cause: failure },
+  );
 }
 
 /**
@@ -96,37 +116,126 @@ function nameOf(module: WebAssembly.Module): WasmModule {
 /** `from` is of a kind that `load` accepts. */
 async function compile(from: unknown): Promise<WebAssembly.Module> {
   if (from instanceof WebAssembly.Module) return from;
-  if (from instanceof URL) return compile(await fetched(from));
-  if (typeof Response !== "undefined" && from instanceof Response) {
-    if (from.ok) return compile(await from.arrayBuffer());
-    const what = from.url || "the response";
-    throw new IoError(`load: ${what} was answered with ${from.status} ${from.statusText}`);
+  const { called, bytes } = await bytesOf(from);
+  try {
+    return await WebAssembly.compile(bytes);
+  } catch (failure) {
+    const wrong = isWhole(bytes) ? undefined : notAModule(called, bytes, failure);
+    throw (
+      noMemory(failure) ??
+      wrong ??
+      new UnsupportedError(
+        `load: this engine does not compile the WebAssembly module: ${(failure as Error).message}`,
+        { cause: failure },
+      )
+    );
+  }
+}
+
+/** Bytes that may be a module, and what messages call them. */
+interface Candidate {
+  readonly called: string;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+async function bytesOf(from: unknown): Promise<Candidate> {
+  if (from instanceof URL) {
+    const called = withoutSecrets(from);
+    const found = await fetched(from, called);
+    return isResponse(found) ? answered(found, called) : { called, bytes: found };
+  }
+  if (isResponse(from)) {
+    return answered(from, from.url ? withoutSecrets(new URL(from.url)) : "the response");
   }
   try {
-    return await WebAssembly.compile(from as BufferSource);
+    const bytes = ArrayBuffer.isView(from)
+      ? new Uint8Array(from.buffer, from.byteOffset, from.byteLength)
+      : new Uint8Array(from as ArrayBuffer);
+    // Engines compile no memory that another thread may write to meanwhile.
+    return { called: "`wasm`", bytes: isUnshared(bytes) ? bytes : bytes.slice() };
   } catch (failure) {
-    throw new UnsupportedError(
-      `load: this engine does not compile the WebAssembly module: ${(failure as Error).message}`,
+    throw new InvalidArgumentError(
+      "load: `wasm` is in an ArrayBuffer that is detached: it was transferred elsewhere, as by postMessage; " +
+        "pass a copy, or transfer it later",
       { cause: failure },
     );
   }
 }
 
-async function fetched(url: URL): Promise<Response | Uint8Array> {
+const isUnshared = (bytes: Uint8Array): bytes is Uint8Array<ArrayBuffer> =>
+  bytes.buffer instanceof ArrayBuffer;
+
+/** What a server answered. */
+async function answered(response: Response, called: string): Promise<Candidate> {
+  if (!response.ok) {
+    throw new IoError(
+      `load: ${called} was answered with ${response.status} ${response.statusText}`,
+    );
+  }
+  if (response.bodyUsed) {
+    throw new InvalidArgumentError(`load: ${called} was read before; a response serves once`);
+  }
+  try {
+    return { called, bytes: new Uint8Array(await response.arrayBuffer()) };
+  } catch (failure) {
+    throw noMemory(failure) ?? cannotFetch(called, failure);
+  }
+}
+
+/**
+ * Whether bytes are those of a module from its first to its last section, be it one that this engine does not take:
+ * a header, and sections each of which has a number, its size (LEB128) and so many bytes. WebAssembly
+ * specification, "Binary Format: Modules".
+ */
+function isWhole(bytes: Uint8Array): boolean {
+  if (header.some((byte, index) => bytes[index] !== byte)) return false;
+  let at = header.length;
+  while (at < bytes.length) {
+    let size = 0;
+    let scale = 1;
+    let byte: number;
+    do {
+      byte = bytes[++at] ?? NaN;
+      size += (byte & 127) * scale;
+      scale *= 128;
+    } while (byte >= 128);
+    at += 1 + size;
+    if (Number.isNaN(byte)) return false;
+  }
+  return at === bytes.length;
+}
+
+/** Why bytes are no module. */
+function notAModule(called: string, bytes: Uint8Array, cause: unknown): InvalidArgumentError {
+  const isCut = bytes.length > 8 && header.every((byte, index) => bytes[index] === byte);
+  const beginning = Array.from(bytes.subarray(0, 8), (byte) => byte.toString(16).padStart(2, "0"));
+  const what = isCut
+    ? `a WebAssembly module that was cut: ${bytes.length} bytes are not all of it`
+    : `no WebAssembly module: it has ${bytes.length} bytes, and begins with ${beginning.join(" ") || "none"}`;
+  return new InvalidArgumentError(
+    `load: ${called} is ${what}; expected one of this package's, such as uform/wasm32.wasm, whole and as it is`,
+    { cause },
+  );
+}
+
+async function fetched(url: URL, called: string): Promise<Response | Uint8Array<ArrayBuffer>> {
   try {
     return await (isFile(url) ? read(url) : fetch(url));
   } catch (failure) {
-    throw new IoError(`load: ${url} cannot be fetched: ${(failure as Error).message}`, {
-      cause: failure,
-    });
+    throw noMemory(failure) ?? cannotFetch(called, failure, url);
   }
+}
+
+function cannotFetch(called: string, failure: unknown, url?: URL): IoError {
+  const why = url ? reason(failure, url) : (failure as Error).message;
+  return new IoError(`load: ${called} cannot be fetched: ${why}`, { cause: failure });
 }
 
 /** Node.js fetches no files. */
 const isFile = (url: URL) =>
   url.protocol === "file:" && typeof process === "object" && !!process.versions?.node;
 
-async function read(url: URL): Promise<Uint8Array> {
+async function read(url: URL): Promise<Uint8Array<ArrayBuffer>> {
   // Bundlers for the browser look for no such module.
   const name = "node:fs/promises";
   const { readFile } = (await import(

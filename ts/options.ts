@@ -74,7 +74,7 @@ function isPlain(value: unknown): value is object {
   if (typeof value !== "object" || value === null) return false;
   if (isLiteral(value)) return true;
   if (value instanceof Handle) return false;
-  if (Object.prototype.toString.call(value) !== "[object Object]") return false;
+  if (tag(value) !== "[object Object]") return false;
   // A backend's handle looks like an object without anything that nobody can add to.
   const handle =
     !("toString" in value) && !Object.isExtensible(value) && Reflect.ownKeys(value).length === 0;
@@ -150,6 +150,16 @@ export const cpuClass: Option<CpuClass> = (value, refuse) => text(value, refuse)
 export const flag: Option<boolean> = (value, refuse) =>
   typeof value === "boolean" ? value : refuse("true or false");
 
+/** What kind of object a value is, whichever realm it is from. @internal */
+export const tag = (value: unknown) => Object.prototype.toString.call(value);
+
+/** @internal */
+export const isBuffer = (value: unknown): value is ArrayBuffer =>
+  tag(value) === "[object ArrayBuffer]";
+
+/** Without a look at the global `Response`, at which Node.js loads all that fetches. @internal */
+export const isResponse = (value: unknown): value is Response => tag(value) === "[object Response]";
+
 /** One of a few values. @internal */
 export function oneOf<const T extends string | number | boolean>(values: readonly T[]): Option<T> {
   return (value, refuse) => {
@@ -175,32 +185,37 @@ export const progressListener: Option<(done: number, total: number) => void> = (
   return value as (done: number, total: number) => void;
 };
 
-/** A value as a message names it: short, and without calling into it. */
-function show(value: unknown): string {
+/** A value as a message names it: short, and without calling into it. @internal */
+export function show(value: unknown): string {
   switch (typeof value) {
     case "string": {
-      const quoted = JSON.stringify(value);
-      return quoted.length <= 100
-        ? quoted
-        : `${quoted.slice(0, 100)}… (${value.length} characters)`;
+      const quoted = JSON.stringify(value.slice(0, 100));
+      const isWhole = value.length <= 100 && quoted.length <= 100;
+      return isWhole ? quoted : `${quoted.slice(0, 100)}… (${value.length} characters)`;
     }
     case "bigint":
-      return `${value}n`;
+      // Writing down a long one takes minutes.
+      return BigInt.asIntN(128, value) === value ? `${value}n` : "a bigint of more than 128 bits";
+    case "symbol":
+      return value.description === undefined ? "Symbol()" : `Symbol(${cut(value.description)})`;
     case "function":
       return "a function";
     case "object":
       if (value === null) return "null";
       if (value instanceof Handle) return `a handle: pass it as an option, such as { executor }`;
+      if (value instanceof URL) return `a ${cut(value.protocol)} URL`;
       return Array.isArray(value) ? showArray(value) : "an object";
     default:
       return Object.is(value, -0) ? "-0" : String(value);
   }
 }
 
+const cut = (text: string) => (text.length <= 100 ? text : `${text.slice(0, 100)}…`);
+
 /** Few and simple values one by one. */
 function showArray(values: unknown[]): string {
-  const simple = Array.from(values).every((value) => Object(value) !== value);
-  return simple && values.length <= 8
+  const isShort = values.length <= 8;
+  return isShort && Array.from(values).every((value) => Object(value) !== value)
     ? `[${Array.from(values, show).join(", ")}]`
     : `an array of ${values.length}`;
 }
@@ -211,6 +226,8 @@ function showArray(values: unknown[]): string {
  * @internal
  */
 export function nearest(word: string, words: readonly string[]): string | undefined {
+  // Comparing takes as long as both are, and so long a word is near none.
+  if (word.length > 100) return undefined;
   const [near] = [...words].sort((a, b) => distance(a, word) - distance(b, word));
   // A third of its letters wrong is a slip of the pen; more is another word.
   return near !== undefined && distance(near, word) <= 1 + near.length / 3 ? near : undefined;

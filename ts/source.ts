@@ -2,17 +2,18 @@
  * A model's files without a path: from a server, from what a person dropped, or from memory.
  *
  * Which files are needed, the engine says; they are brought in rounds, each file copied into the
- * backend's memory as it comes. Weights stay in JavaScript's memory where that of the backend would only
+ * backend's memory as it comes, a piece at a time, between which the event loop turns. Weights stay in JavaScript's memory where that of the backend would only
  * grow. What is taken from a server can be kept in the browser's cache.
  */
 import type { Backend, CompiledFiles } from "./backend/backend.js";
+import { Pace } from "./backend/turns.js";
 import { download, withoutSecrets } from "./download.js";
 import { InvalidArgumentError, IoError, translated } from "./errors.js";
-import { type Option, refuse } from "./options.js";
+import { isBuffer, type Option, refuse, show, tag } from "./options.js";
 
 /**
  * The bytes of one file. A stream is read once, and so serves one model. Bytes are read where they are, and
- * are left as they are until the model is open.
+ * are left as they are until the model is open: neither written to nor transferred.
  */
 export type ModelFile = ArrayBuffer | Uint8Array | Blob | ReadableStream<Uint8Array>;
 
@@ -29,7 +30,7 @@ export type ModelSource = URL | ArrayLike<File> | Readonly<Record<string, ModelF
 interface Incoming {
   readonly called: string;
   readonly size: number | undefined;
-  readonly body: Uint8Array | ReadableStream<Uint8Array>;
+  readonly body: Uint8Array | Blob | ReadableStream<Uint8Array>;
 }
 
 /** Finds files by their names; `undefined`: there is no such file. */
@@ -45,13 +46,23 @@ export interface GatherOptions {
 const expected =
   "the path of a model's folder or .safetensors file, the URL of its folder, its files (a File[] or " +
   "FileList), or a record of file names to bytes (ArrayBuffer, Uint8Array, Blob or ReadableStream); " +
-  "of a file: URL, its path, by fileURLToPath";
+  "of a file: URL, its path, by fileURLToPath; of what a data: or blob: URL has, a record";
+
+/** Whether a server may have files beneath a URL; none is beneath those of `data:` and `blob:`. */
+function isFolder(url: URL): boolean {
+  if (url.protocol === "file:") return false;
+  try {
+    return new URL("config.json", url).href !== "";
+  } catch {
+    return false;
+  }
+}
 
 /** @internal */
 export const sourceOption: Option<ModelSource> = (value, refuse) => {
-  if (value instanceof URL) return value.protocol === "file:" ? refuse(expected) : value;
+  if (value instanceof URL) return isFolder(value) ? value : refuse(expected);
   if (isList(value) && value.length > 0 && Array.from(value).every(isFile)) return value;
-  const isRecord = Object.prototype.toString.call(value) === "[object Object]" && !isList(value);
+  const isRecord = tag(value) === "[object Object]" && !isList(value);
   const files = isRecord ? Object.values(value as object) : [];
   if (files.length === 0 || !files.every(isModelFile)) refuse(expected);
   return value as ModelSource;
@@ -69,8 +80,22 @@ export interface Gathered {
  */
 const MOST_NARROW = 1.5 * 2 ** 30;
 
+/** What all files of a model have in common on their way. */
+interface Way {
+  readonly backend: Backend;
+  readonly files: CompiledFiles;
+  readonly find: Finder;
+  readonly progress: Progress;
+  readonly pace: Pace;
+  /** Aborted when one of them fails. */
+  readonly signal: AbortSignal;
+}
+
 /** There are more of them. */
 class NoRoom extends Error {}
+
+/** The most bytes that are copied at once: a millisecond's, where the system has yet to find the memory. */
+const PIECE = 1 << 20;
 
 /**
  * Brings a model's files into the backend.
@@ -95,31 +120,28 @@ export async function gather(
   const stop = new AbortController();
   const giveUp = () => stop.abort(signal?.reason);
   signal?.addEventListener("abort", giveUp);
+  // A call that is outstanding keeps the process alive; a stream that is waited for does not by itself.
+  const alive = setInterval(() => {}, 2 ** 31 - 1);
+  const pace = new Pace();
+  const way: Way = { backend, files, find, progress, pace, signal: stop.signal };
   try {
     for (;;) {
       const names = translated(() => backend.filesWanted(files));
       if (names.length === 0) return { files, bytes: progress.total };
-      await Promise.all(
-        names.map((name) => bring(backend, files, name, find, stop.signal, progress)),
-      );
+      await Promise.all(names.map((name) => bring(name, way)));
     }
   } catch (failure) {
     stop.abort(failure);
     if (failure instanceof NoRoom) return undefined;
     throw signal?.aborted ? signal.reason : failure;
   } finally {
+    clearInterval(alive);
     signal?.removeEventListener("abort", giveUp);
   }
 }
 
-async function bring(
-  backend: Backend,
-  files: CompiledFiles,
-  name: string,
-  find: Finder,
-  signal: AbortSignal,
-  progress: Progress,
-): Promise<void> {
+async function bring(name: string, way: Way): Promise<void> {
+  const { backend, files, find, progress, pace, signal } = way;
   signal.throwIfAborted();
   const incoming = await find(name, signal);
   signal.throwIfAborted();
@@ -130,14 +152,16 @@ async function bring(
   if (!lend) translated(() => backend.filesBegin(files, name, incoming.size ?? 0));
   let bytes = 0;
   for await (const chunk of chunksOf(incoming.called, incoming.body, signal)) {
-    signal.throwIfAborted();
     if (!(chunk instanceof Uint8Array)) {
-      refuse("Model.open", `the stream of ${JSON.stringify(name)}`, "chunks of Uint8Array", chunk);
+      refuse("Model.open", `the stream of ${show(name)}`, "chunks of Uint8Array", chunk);
     }
-    if (lend) chunks.add(chunk);
-    else translated(() => backend.filesAppend(files, name, chunk));
-    bytes += chunk.length;
-    progress.advance(chunk.length);
+    for await (const piece of piecesOf(name, chunk, pace)) {
+      signal.throwIfAborted();
+      if (lend) chunks.add(piece);
+      else translated(() => backend.filesAppend(files, name, unshared(piece)));
+      bytes += piece.length;
+      progress.advance(piece.length);
+    }
   }
   signal.throwIfAborted();
   if (incoming.size !== undefined && bytes !== incoming.size) {
@@ -148,6 +172,21 @@ async function bring(
   // Too many or not, they are here.
   if (incoming.size === undefined) progress.total += bytes;
   if (lend) translated(() => lend(files, name, bytes, chunks.read));
+}
+
+/** The pieces of a chunk, while the event loop turns. */
+async function* piecesOf(name: string, chunk: Uint8Array, pace: Pace): AsyncGenerator<Uint8Array> {
+  const { length } = chunk;
+  for (let at = 0; at < length; at += PIECE) {
+    await pace.step();
+    if (chunk.length !== length) gone(name);
+    yield chunk.subarray(at, at + PIECE);
+  }
+}
+
+/** Bytes that no other thread writes to while they are read. */
+function unshared(bytes: Uint8Array): Uint8Array {
+  return tag(bytes.buffer) === "[object SharedArrayBuffer]" ? bytes.slice() : bytes;
 }
 
 /** The chunks of a file as one. */
@@ -264,15 +303,35 @@ function named(list: ArrayLike<File>): Map<string, File> {
 
 function incoming(name: string, file: ModelFile): Incoming {
   const told = { called: name, size: sizeOf(file) };
+  if (isDetached(file instanceof Uint8Array ? file.buffer : file)) gone(name);
   if (file instanceof Uint8Array) return { ...told, body: file };
   if (isBuffer(file)) return { ...told, body: new Uint8Array(file) };
-  if (isBlob(file)) return { ...told, body: file.stream() };
+  if (isBlob(file)) return { ...told, body: file };
   if (file.locked) {
     throw new InvalidArgumentError(
-      `Model.open: the stream of ${JSON.stringify(name)} was read before; a stream serves once`,
+      `Model.open: the stream of ${show(name)} was read before; a stream serves once`,
     );
   }
   return { ...told, body: file };
+}
+
+/** Whether a value is an ArrayBuffer without its memory. Not every engine says so by itself. */
+function isDetached(value: unknown): boolean {
+  if (!isBuffer(value)) return false;
+  try {
+    new Uint8Array(value);
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+/** Refuses a file whose bytes went elsewhere. */
+function gone(name: string): never {
+  throw new InvalidArgumentError(
+    `Model.open: the bytes of ${show(name)} are in an ArrayBuffer that is detached: they were transferred elsewhere, ` +
+      "as by postMessage; pass a copy, or transfer them when the model is open",
+  );
 }
 
 /** `undefined`: a stream does not say. */
@@ -288,16 +347,24 @@ async function* chunksOf(
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array, void> {
   if (body instanceof Uint8Array) return yield body;
+  if (isBlob(body)) {
+    // Rather than as a stream, which Node.js makes of all of it at once.
+    for (let at = 0; at < body.size; at += PIECE) {
+      signal.throwIfAborted();
+      const piece = body.slice(at, at + PIECE).arrayBuffer();
+      yield new Uint8Array(await piece.catch((failure: unknown) => unreadable(name, failure)));
+    }
+    return;
+  }
   const reader = body.getReader();
   // Whoever sends is told, and what is waited for ends.
   const cancel = () => void reader.cancel(signal.reason).catch(() => {});
   signal.addEventListener("abort", cancel);
   try {
     for (;;) {
-      const { done, value } = await reader.read().catch((failure: unknown) => {
-        const reason = failure instanceof Error ? failure.message : String(failure);
-        throw new IoError(`${name}: reading it failed: ${reason}`, { cause: failure });
-      });
+      const { done, value } = await reader
+        .read()
+        .catch((failure: unknown) => unreadable(name, failure));
       if (done) return;
       yield value;
     }
@@ -307,12 +374,15 @@ async function* chunksOf(
   }
 }
 
-const tag = (value: unknown) => Object.prototype.toString.call(value);
+function unreadable(name: string, failure: unknown): never {
+  const reason = failure instanceof Error ? failure.message : String(failure);
+  throw new IoError(`${name}: reading it failed: ${reason}`, { cause: failure });
+}
+
 const isList = (value: unknown): value is ArrayLike<File> =>
   Array.isArray(value) || tag(value) === "[object FileList]";
 const isFile = (value: unknown): value is File => tag(value) === "[object File]";
 const isBlob = (value: unknown): value is Blob => isFile(value) || tag(value) === "[object Blob]";
-const isBuffer = (value: unknown): value is ArrayBuffer => tag(value) === "[object ArrayBuffer]";
 const isModelFile = (value: unknown): value is ModelFile =>
   value instanceof Uint8Array ||
   isBuffer(value) ||

@@ -43,7 +43,7 @@ const values = new Map([
   [plain, "an object"],
   [new Date(0), "an object"],
   [new String("x"), "an object"],
-  [new URL("file:///x"), "an object"],
+  [new URL("file:///x"), "a file: URL"],
   [new Set(["x"]), "an object"],
   [new AbortController(), "an object"],
   [signal, "an object"],
@@ -466,6 +466,44 @@ for (const [name, { key, row, call, deferred }] of Object.entries(positions)) {
     untouched(before, name);
   });
 }
+
+test("a message is of a few lines, whatever is quoted in it", async () => {
+  const long = "é".repeat(1 << 20);
+  const million = Array.from({ length: 1_000_000 }, (_, index) => index);
+  const calls = {
+    "memory domains": () => Executor.forRam({ memoryDomains: million }),
+    "memory domains to load into": () => Model.open(modelPath, { memoryDomains: million }),
+    "an array of strings": () => Executor.forRam({ memoryDomains: [long, long] }),
+    "a CPU class": () => Executor.forRam({ cpuClass: long }),
+    "a precision": () => Model.loadRam(modelPath, { precision: long }),
+    "a pooling": () => model.encodeTextSync("x", { pooling: long }),
+    "a prompt": () => model.encodeTextSync("x", { prompt: long }),
+    "a pool's name": () => ThreadPool.spawn({ name: long }),
+    "a count": () => Executor.forRam({ threads: 1n << 8_000_000n }),
+    "an address": () => Executor.onPool(1n << 8_000_000n),
+    "an option": () => Executor.forRam({ [long]: 1 }),
+    "an option that is a symbol": () => Executor.forRam({ [Symbol(long)]: 1 }),
+    "a symbol": () => Executor.forRam({ threads: Symbol(long) }),
+    "a signal": () => model.encodeText("x", { signal: long }),
+    "a number among texts": () => model.encodeText([1n << 8_000_000n]),
+    "a file's name": () => Model.open({ "config.json": new ReadableStream(), [long]: 1 }),
+  };
+  if (gpuDevices().length > 0) {
+    calls.devices = () => Executor.forVram({ devices: million });
+    calls["a GPU class"] = () => Executor.forVram({ gpuClass: long });
+  }
+  for (const [what, call] of Object.entries(calls)) {
+    const failure = await (async () => call())().catch((error) => error);
+    assert.equal(failure.constructor, InvalidArgumentError, `${what}: ${failure.stack}`);
+    assert.ok(failure.message.length < 1000, `${what}: ${failure.message.length} characters`);
+  }
+  // Nobody quotes a path in part: of one that is longer than any system's the middle is left out.
+  for (const call of [() => Model.loadRam(long), () => Model.open(`/${long}`)]) {
+    const { message } = await (async () => call())().catch((error) => error);
+    assert.ok(message.length < 9000 && / more bytes\)/.test(message), `${message.length}`);
+    assert.match(message, /é: .+$/);
+  }
+});
 
 test("an immediate call says which function takes what it does not", async () => {
   for (const key of ["signal", "onProgress"]) {

@@ -8,6 +8,13 @@ import { failure } from "./support.mjs";
 const cjs = createRequire(import.meta.url)("uform");
 const { Model, NotFoundError, Status, UformError } = esm;
 
+test("a message of our own is bounded, and keeps both of its ends", () => {
+  const { message } = new UformError(Status.Io, `what${"x".repeat(1 << 20)}way out`);
+  assert.ok(message.length < 9000, `${message.length}`);
+  assert.ok(message.startsWith("whatx") && message.endsWith("xway out"));
+  assert.ok(message.includes("… (1040395 more characters) …"));
+});
+
 test("both module systems export the same things", () => {
   const markers = ["__esModule", "module.exports", "default"];
   const exported = Object.keys(esm).filter((name) => !markers.includes(name));

@@ -75,6 +75,12 @@ const scripts = {
      executor.drainAsync(Mood.Spinning).then(() => console.log("drained"));`,
     "drained",
   ],
+  "an opening that waits for a stream does so too": [
+    `const stream = new ReadableStream({ pull: () => new Promise(() => {}) });
+     Model.open({ "config.json": stream });
+     setTimeout(() => { console.log("waiting"); process.exit(); }, 100).unref();`,
+    "waiting",
+  ],
   "progress alone keeps nothing alive, and ends": [
     `${embed} const steps = [];
      model.encodeText("x", { executor, onProgress: (...step) => steps.push(step) })

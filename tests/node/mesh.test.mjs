@@ -239,6 +239,41 @@ test("a process that ends without freeing its mesh leaves the run", () =>
     );
   }));
 
+test("a process that exits or throws leaves the run, and so does a worker", async () => {
+  const ends = {
+    exit: () => process.exit(),
+    throws: () => {
+      process.on("uncaughtException", () => process.exit());
+      throw new Error("on purpose");
+    },
+    "exits from a worker": () => process.exit(),
+  };
+  for (const [how, end] of Object.entries(ends)) {
+    await meeting(async (directory) => {
+      const member = async ({ Executor, Mesh }, index, directory) => {
+        const executor = Executor.forVram({ devices: [index] });
+        globalThis.mesh = await Mesh.join(executor, {
+          hostDomainIndex: index,
+          hostDomainCount: 2,
+          directory,
+          job: "job",
+        });
+        const entries = require("node:fs").readdirSync(`${directory}/job`);
+        console.log(entries.some((name) => name.startsWith("run-")));
+      };
+      const programs = [0, 1].map((index) => {
+        const joins = `(${member})(require("uform"), ${index}, ${JSON.stringify(directory)})`;
+        const code = `${joins}.then(() => setImmediate(${end}))`;
+        return how === "exits from a worker"
+          ? `new (require("node:worker_threads").Worker)(${JSON.stringify(code)}, { eval: true })`
+          : code;
+      });
+      const run = (code) => node(drivers.folder, ["-e", code], eight);
+      assert.deepEqual(await Promise.all(programs.map(run)), ["true\n", "true\n"], how);
+    });
+  }
+});
+
 test("who does not come, and who disagrees, is named in every process", async () => {
   const member = async ({ Executor, Mesh }, { devices, ...options }) => {
     const executor = Executor.forVram({ devices });

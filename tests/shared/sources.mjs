@@ -18,7 +18,7 @@ const variant = "mean-sqrt-cut";
 export function sources(test, { uform, base }) {
   const { InvalidArgumentError, IoError, NotFoundError, OutOfMemoryError, UnsupportedError } =
     uform;
-  const { Executor, Model } = uform;
+  const { Executor, Model, Status, UformError } = uform;
   const url = new URL(`fixtures/variants/${variant}/`, base);
   const at = (kind) => new URL(`${kind}/variants/${variant}/`, base);
 
@@ -95,6 +95,74 @@ export function sources(test, { uform, base }) {
     await fails(Model.open(streams), InvalidArgumentError, "stream", ".json");
     const config = new TextEncoder().encode('{"model_type": "llama"}');
     await fails(Model.open({ ...files, "config.json": config }), UnsupportedError, "llama");
+  });
+
+  test("a URL that has nothing beneath it is refused by name", async () => {
+    const long = `data:application/json,${"x".repeat(1 << 20)}`;
+    const blob = URL.createObjectURL(new Blob(["{}"]));
+    for (const [url, kind] of [
+      [long, "data:"],
+      [blob, "blob:"],
+      ["mailto:somebody@example.org", "mailto:"],
+      ["file:///model/", "file:"],
+    ]) {
+      const asked = Model.open(new URL(url));
+      const words = ["`source`", `a ${kind} URL`, "a record", "fileURLToPath"];
+      const { message } = await fails(asked, InvalidArgumentError, ...words);
+      ok(message.length < 1000, `${message.length}`);
+    }
+    URL.revokeObjectURL(blob);
+  });
+
+  test("bytes that were transferred elsewhere are told by name", async () => {
+    for (const name of ["config.json", "model.safetensors"]) {
+      for (const wrap of [(buffer) => buffer, (buffer) => new Uint8Array(buffer)]) {
+        const files = await record();
+        const buffer = files[name];
+        files[name] = wrap(buffer);
+        structuredClone(buffer, { transfer: [buffer] });
+        await fails(Model.open(files), InvalidArgumentError, `"${name}"`, "detached", "a copy");
+      }
+    }
+  });
+
+  test("bytes that are written to, cut or taken away meanwhile end in a model or an error", async () => {
+    const changes = {
+      transferred: (buffer) => structuredClone(buffer, { transfer: [buffer] }),
+      cut: (buffer) => buffer.resize?.(buffer.byteLength >> 1),
+      written: (buffer) => new Uint8Array(buffer).fill(255),
+    };
+    for (const [kind, change] of Object.entries(changes)) {
+      const files = await record();
+      for (const [name, bytes] of Object.entries(files)) {
+        const buffer = new ArrayBuffer(bytes.byteLength, { maxByteLength: bytes.byteLength });
+        new Uint8Array(buffer).set(new Uint8Array(bytes));
+        files[name] = buffer;
+      }
+      const opening = Model.open(files).then(
+        (model) => model.free(),
+        (error) => ok(error instanceof UformError && error.status !== Status.Internal, kind, error),
+      );
+      for (let turn = 0; turn < 5; turn++) {
+        await new Promise((resolve) => setTimeout(resolve, 0));
+        const [buffer] = Object.values(files).filter(({ byteLength }) => byteLength > 0);
+        if (buffer !== undefined) change(buffer);
+        delete files[Object.keys(files)[0]];
+      }
+      await opening;
+    }
+  });
+
+  test("bytes that other threads see are a file, too", async () => {
+    if (typeof SharedArrayBuffer === "undefined") return;
+    const files = await mapped((bytes) => {
+      const shared = new Uint8Array(new SharedArrayBuffer(bytes.byteLength));
+      shared.set(new Uint8Array(bytes));
+      return shared;
+    });
+    const model = await Model.open(files);
+    equal((await model.encodeText("the sea is blue")).rows, 1);
+    model.free();
   });
 
   test("a server that fails is told", async () => {

@@ -97,14 +97,27 @@ describe("loading", () => {
       process.execPath,
       `import { readFile } from "node:fs/promises";
        const empty = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0);
-       const older = await readFile(new URL(import.meta.resolve("uform/wasm32.wasm")));
+       const whole = await readFile(new URL(import.meta.resolve("uform/wasm32.wasm")));
+       const older = Buffer.from(whole);
        older.write("9.9.9", older.lastIndexOf("wasm32 ") + 7);
+       const newer = Uint8Array.of(...empty, 1, 5, 1, 96, 0, 1, 85);
+       const detached = Uint8Array.from(whole);
+       structuredClone(detached.buffer, { transfer: [detached.buffer] });
+       const read = new Response(whole);
+       await read.arrayBuffer();
        for (const wasm of [
          empty,
          older,
          new Uint8Array(8),
          new URL("http://127.0.0.1:9/x.wasm"),
          new Response("", { status: 404 }),
+         newer,
+         whole.subarray(0, whole.length >> 1),
+         detached,
+         detached.buffer,
+         read,
+         new URL("data:text/html," + "x".repeat(1 << 20)),
+         new URL("http://name:SECRET@127.0.0.1:9/x.wasm?key=SECRET"),
        ]) {
          await load({ wasm }).catch(({ code, message }) => console.log(code, message));
        }
@@ -114,10 +127,59 @@ describe("loading", () => {
     const lines = told.trim().split("\n");
     assert.match(lines[0], /UFORM_INVALID_ARGUMENT .*another module/);
     assert.match(lines[1], /UFORM_INVALID_ARGUMENT .* of uform 9\.9\.9, .* of uform \d/);
-    assert.match(lines[2], /UFORM_UNSUPPORTED .*does not compile/);
+    assert.match(lines[2], /UFORM_INVALID_ARGUMENT .*no WebAssembly module: it has 8 bytes/);
     assert.match(lines[3], /UFORM_IO .*cannot be fetched/);
     assert.match(lines[4], /UFORM_IO .*answered with 404/);
-    assert.equal(lines[5], "wasm32");
+    assert.match(lines[5], /UFORM_UNSUPPORTED .*does not compile/);
+    assert.match(lines[6], /UFORM_INVALID_ARGUMENT .*was cut/);
+    assert.match(lines[7], /UFORM_INVALID_ARGUMENT .*detached/);
+    assert.match(lines[8], /UFORM_INVALID_ARGUMENT .*detached/);
+    assert.match(lines[9], /UFORM_INVALID_ARGUMENT .*was read before/);
+    assert.match(lines[10], /UFORM_INVALID_ARGUMENT load: a data: URL is no WebAssembly module/);
+    assert.match(lines[11], /UFORM_IO load: http:\/\/127\.0\.0\.1:9\/x\.wasm cannot be fetched/);
+    assert.ok(!told.includes("SECRET") && told.length < 5000, told);
+    assert.equal(lines[12], "wasm32");
+  });
+
+  test("takes bytes that other threads see, and data in a URL", () => {
+    for (const wasm of [
+      `Object.assign(new Uint8Array(new SharedArrayBuffer(bytes.length)), bytes)`,
+      `new URL("data:application/wasm;base64," + bytes.toString("base64"))`,
+      `new URL(URL.createObjectURL(new Blob([bytes])))`,
+    ]) {
+      const told = script(
+        process.execPath,
+        `import { readFile } from "node:fs/promises";
+         const bytes = await readFile(new URL(import.meta.resolve("uform/wasm32.wasm")));
+         await load({ wasm: ${wasm} });
+         console.log(Executor.forRam().describe().module);`,
+      );
+      assert.equal(told, "wasm32\n");
+    }
+  });
+
+  test("is out of memory where the engine is, and tries again", () => {
+    const told = script(
+      process.execPath,
+      `const { instantiate, compile } = WebAssembly;
+       const refuse = (where) => async () => {
+         throw new RangeError(\`WebAssembly.\${where}(): Out of memory: Cannot allocate Wasm memory\`);
+       };
+       const show = ({ name, code, message }) => console.log(name, code, message);
+       WebAssembly.instantiate = refuse("instantiate");
+       await load().catch(show);
+       Object.assign(WebAssembly, { instantiate, compile: refuse("compile") });
+       await load().catch(show);
+       Object.assign(WebAssembly, { compile });
+       await load();
+       console.log(Executor.forRam().describe().module);`,
+    );
+    const lines = told.trim().split("\n");
+    assert.equal(lines.length, 3, told);
+    for (const line of lines.slice(0, 2)) {
+      assert.match(line, /^OutOfMemoryError UFORM_OUT_OF_MEMORY .*Out of memory.*free what/);
+    }
+    assert.equal(lines[2], "wasm32");
   });
 
   test("takes the best module for the engine", { skip: withoutNewerNode }, () => {

@@ -167,6 +167,8 @@ export interface Backend {
     call: CompiledCall | undefined,
     settle: Settle<void>,
   ): void;
+  /** Removes the files of every mesh that was not freed: the process ends. */
+  meshesLeave(): void;
   /** Waits for the mesh's calls and leaves the run, unless a trainer borrows it. Again: nothing. */
   meshFree(mesh: CompiledMesh): void;
 
@@ -302,7 +304,7 @@ export interface HardwareDescription {
     readonly memoryDomains: readonly number[];
   }[];
   readonly gpuDevices: readonly CompiledGpuDevice[];
-  /** Why memory and caches could not be read; `null`: they could. */
+  /** Why memory and caches could not be read, or that they are not this machine's; `null`: all is well. */
   readonly problem: string | null;
 }
 

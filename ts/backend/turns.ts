@@ -34,6 +34,30 @@ export class Turns {
   }
 }
 
+/**
+ * Lets the event loop turn between steps of work that is written as a loop, by however many at once: all
+ * of them together work a slice between two turns.
+ *
+ * @internal
+ */
+export class Pace {
+  #start = performance.now();
+  #turn: Promise<void> | undefined;
+
+  /** Resolves when there may be another step. */
+  async step(): Promise<void> {
+    while (performance.now() - this.#start >= SLICE) {
+      this.#turn ??= new Promise((resolve) =>
+        later(() => {
+          [this.#start, this.#turn] = [performance.now(), undefined];
+          resolve();
+        }),
+      );
+      await this.#turn;
+    }
+  }
+}
+
 /** Runs `task` in a turn of the event loop, soon: browsers delay timers by milliseconds. */
 const later: (task: () => void) => void =
   typeof setImmediate === "function"

@@ -201,6 +201,7 @@ class WasmBackend implements Backend {
   meshJoin: Backend["meshJoin"] = () => noDevices("Mesh.join");
   meshDescribe: Backend["meshDescribe"] = () => noDevices("mesh.describe");
   meshAllReduce: Backend["meshAllReduce"] = () => noDevices("mesh.allReduce");
+  meshesLeave: Backend["meshesLeave"] = () => {};
   meshFree: Backend["meshFree"] = () => noDevices("mesh.free");
 
   callCreate: Backend["callCreate"] = () => handle(this.#run((glue) => glue.callCreate()));

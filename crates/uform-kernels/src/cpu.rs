@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::features::{Feature, Features};
+use crate::quoted;
 
 /// A CPU class: a bundle of instructions that kernels may be written for.
 ///
@@ -193,7 +194,8 @@ impl CpuClass {
         let found = TABLE.iter().find(|row| row.word == word);
         found.map(|row| row.class).ok_or_else(|| {
             Error::invalid(format!(
-                "unknown cpuClass {word:?}; accepted: {}",
+                "unknown cpuClass {}; accepted: {}",
+                quoted::text(word),
                 list(CpuClass::ALL)
             ))
         })

@@ -5,6 +5,12 @@
 
 use std::{error, fmt};
 
+use crate::quoted::without_middle;
+
+/// The most bytes of a message, and a few. Whatever is quoted in it is bounded where it is quoted; this is for what
+/// nobody thought of, such as a path of a megabyte.
+const LONGEST_MESSAGE: usize = 8 << 10;
+
 /// What kind of failure an [`Error`] is. The numbers are part of the public
 /// contract: the bindings export them as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,11 +98,12 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of the given kind. The message names the thing, the value and the way out.
+    /// An error of the given kind. The message names the thing, the value and the way out; of one that is too
+    /// long for a log's line the middle is left out.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
         Error {
             status,
-            message: message.into(),
+            message: without_middle(message.into(), LONGEST_MESSAGE),
             source: None,
         }
     }
@@ -152,7 +159,15 @@ impl error::Error for Error {
 
 #[cfg(test)]
 mod tests {
-    use super::Status;
+    use super::{Error, LONGEST_MESSAGE, Status};
+
+    #[test]
+    fn a_message_is_bounded_and_keeps_both_its_ends() {
+        let error = Error::invalid(format!("start {} end", "x".repeat(1 << 20)));
+        let message = error.message();
+        assert!(message.len() < LONGEST_MESSAGE + 64);
+        assert!(message.starts_with("start x") && message.ends_with("x end"));
+    }
 
     #[test]
     fn statuses_are_numbered_in_order_and_codes_are_unique() {

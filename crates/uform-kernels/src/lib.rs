@@ -20,7 +20,7 @@
 //! tasks for a [`ForkJoin`] team, and call the class's function for each. Only
 //! packing allocates.
 //!
-//! What the arithmetic stands on is here as well: [`error`] and [`memory`], and [`cpu`], which says
+//! What the arithmetic stands on is here as well: [`error`], [`quoted`] and [`memory`], and [`cpu`], which says
 //! which classes there are and which of them this machine runs. It asks [`features`], the only file
 //! that differs from processor to processor.
 //!
@@ -42,6 +42,7 @@ pub mod memory;
 mod operand;
 mod packed;
 mod precision;
+pub mod quoted;
 mod region;
 mod rows;
 mod serial;

@@ -48,7 +48,7 @@ use std::f32::consts::SQRT_2;
 
 use super::operand::Tail;
 use crate::cpu::CpuClass;
-use crate::{Error, Result};
+use crate::{Error, Result, quoted};
 
 /// The least magnitude a bf16 number keeps: 2^−50.
 pub(super) const BF16_LEAST: f32 = f32::from_bits((127 - 50) << 23);
@@ -104,7 +104,8 @@ impl Precision {
         let found = Precision::ALL.into_iter().find(|one| one.word() == word);
         found.map(Some).ok_or_else(|| {
             Error::invalid(format!(
-                "precision: {word:?} is not known; it is one of \"auto\", \"f32\", \"bf16\", \"i8\""
+                "precision: {} is not known; it is one of \"auto\", \"f32\", \"bf16\", \"i8\"",
+                quoted::text(word)
             ))
         })
     }

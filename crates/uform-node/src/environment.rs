@@ -21,6 +21,7 @@ use std::{
 };
 use uform::{
     executor::{Executor, ThreadPool},
+    mesh::{Mesh, WeakMesh},
     placement::RamOptions,
 };
 
@@ -32,6 +33,8 @@ pub struct Environment {
     executors: RefCell<Vec<Executor>>,
     /// Every pool that may still have a thread.
     pools: RefCell<Vec<ThreadPool>>,
+    /// Every mesh that may still be of a run.
+    meshes: RefCell<Vec<WeakMesh>>,
     /// Whose thread copies vectors from devices, once some were.
     copies: OnceCell<Executor>,
     /// Deferred calls whose outcome was not delivered yet.
@@ -48,6 +51,7 @@ impl Environment {
             channel: Channel::open(raw)?,
             executors: RefCell::default(),
             pools: RefCell::default(),
+            meshes: RefCell::default(),
             copies: OnceCell::new(),
             outstanding: Cell::new(0),
             closed: Cell::new(false),
@@ -97,6 +101,20 @@ impl Environment {
     pub fn adopt_pool(&self, pool: &ThreadPool) {
         self.forget_finished();
         self.pools.borrow_mut().push(pool.clone());
+    }
+
+    /// Remembers a mesh until it is freed or forgotten.
+    pub fn adopt_mesh(&self, mesh: &Mesh) {
+        let mut meshes = self.meshes.borrow_mut();
+        meshes.retain(WeakMesh::is_there);
+        meshes.push(mesh.downgrade());
+    }
+
+    /// Removes what meshes have written, where the process may end without anything else.
+    pub fn leave_runs(&self) {
+        for mesh in self.meshes.take() {
+            mesh.leave();
+        }
     }
 
     /// Lets go of what has no thread left, and with it of what it borrows.

@@ -27,6 +27,7 @@ pub struct MeshHandle {
 
 impl MeshHandle {
     pub fn new(mesh: Mesh, environment: Rc<Environment>) -> Self {
+        environment.adopt_mesh(&mesh);
         MeshHandle { mesh, environment }
     }
 }
@@ -136,6 +137,15 @@ pub fn mesh_all_reduce(
 #[napi(catch_unwind)]
 pub fn mesh_free(mesh: &CompiledMesh) -> Result<()> {
     mesh.mesh.free().map_err(refusal)
+}
+
+/// Removes the files of every mesh, for when the process ends at once: neither a handle nor an environment
+/// is given up then.
+#[napi(catch_unwind)]
+pub fn meshes_leave(env: Env) -> Result<()> {
+    let environment = Environment::of(env.raw()).map_err(internal)?;
+    environment.leave_runs();
+    Ok(())
 }
 
 /// Runs what may take long on a thread for it alone, which the environment knows, and at its end

@@ -9,7 +9,7 @@
 //!
 //! | floor | what it answers |
 //! | --- | --- |
-//! | [`error`], [`memory`] | every way a call can end; vectors whose memory may be refused |
+//! | [`error`], [`quoted`], [`memory`] | every way a call can end, in few words; vectors whose memory may be refused |
 //! | `device` | a GPU vendor's driver behind one trait, found when asked for |
 //! | [`hardware`] | what this machine is, and which class of kernels it runs |
 //! | [`placement`] | where the caller wants threads and bytes |
@@ -31,4 +31,4 @@ pub mod model;
 pub mod placement;
 
 pub use uform_kernels::error::{Error, Result, Status};
-pub use uform_kernels::{self as kernels, error, memory};
+pub use uform_kernels::{self as kernels, error, memory, quoted};

@@ -13,7 +13,7 @@ use crate::hardware::CpuClass;
 use crate::hardware::GpuClass;
 use crate::hardware::cores::UsableCores;
 use crate::hardware::topology::Topology;
-use crate::{Error, Result};
+use crate::{Error, Result, quoted};
 
 /// How many deferred calls may be outstanding on an executor when nothing else was said.
 pub const DEFAULT_DEFERRED_LIMIT: usize = 1024;
@@ -208,10 +208,14 @@ impl Place {
 /// [`InvalidArgument`](crate::Status::InvalidArgument) naming `memoryDomains`, the id and the ids
 /// that would be accepted; [`Unsupported`](crate::Status::Unsupported) where the system does not tell.
 pub fn check_domains(ids: &[u32], topology: &Topology) -> Result<()> {
-    if let (Some(problem), false) = (&topology.problem, ids.is_empty()) {
+    if let Some(problem) = &topology.problem
+        && topology.memory_domains.is_empty()
+        && !ids.is_empty()
+    {
         return Err(Error::unsupported(format!(
-            "`memoryDomains` is {ids:?} and the memory domains of this machine are not known: \
-             {problem}; leave it out"
+            "`memoryDomains` is {} and the memory domains of this machine are not known: \
+             {problem}; leave it out",
+            quoted::list(ids)
         )));
     }
     for (at, id) in ids.iter().enumerate() {
@@ -228,7 +232,8 @@ pub fn check_domains(ids: &[u32], topology: &Topology) -> Result<()> {
             .map(|id| id.to_string())
             .collect();
         return Err(Error::invalid(format!(
-            "`memoryDomains` is {ids:?}: {wrong}; accepted, each once: {}",
+            "`memoryDomains` is {}: {wrong}; accepted, each once: {}",
+            quoted::list(ids),
             accepted.join(", ")
         )));
     }
@@ -450,6 +455,7 @@ mod tests {
             }
         }
         let unknown = Topology {
+            memory_domains: Vec::new(),
             problem: Some("it is dark".into()),
             ..synthetic("core:1 pu:1")
         };

@@ -16,6 +16,7 @@ use common::members::{End, Role, be_a_member, run};
 use serde_json::{Value, json};
 use uform::Status;
 use uform::executor::Control;
+use uform::mesh::Prepared;
 use uform::mesh::rendezvous::{Meeting, join};
 
 /// The process that the others here start.
@@ -110,7 +111,9 @@ fn one_job_is_joined_again_and_again() {
             let meeting = &meeting;
             scope.spawn(move || {
                 for _ in 0..turns {
-                    let joined = join(member.clone(), meeting, &Control::new(), &mut |_| Ok(()));
+                    let joined = join(member.clone(), meeting, &Control::new(), &mut |_| {
+                        Prepared::default()
+                    });
                     let joined = joined.unwrap();
                     assert!(joined.members.iter().map(|member| member.index).eq(0..3));
                 }
@@ -481,7 +484,8 @@ fn a_caller_may_give_up_and_come_again() {
     };
     let control = Control::new();
     let error = thread::scope(|scope| {
-        let waiting = scope.spawn(|| join(role.member(), &meeting, &control, &mut |_| Ok(())));
+        let waiting =
+            scope.spawn(|| join(role.member(), &meeting, &control, &mut |_| role.prepared()));
         while !records_of(0) || !records_of(1) {
             thread::sleep(Duration::from_millis(5));
         }
@@ -491,7 +495,9 @@ fn a_caller_may_give_up_and_come_again() {
     assert_eq!(error.status(), Status::Aborted);
     assert!(records_of(0) && !records_of(1));
     let last = Role::new(directory.path(), 2, 3).start();
-    let again = join(role.member(), &meeting, &Control::new(), &mut |_| Ok(()));
+    let again = join(role.member(), &meeting, &Control::new(), &mut |_| {
+        role.prepared()
+    });
     assert_eq!(again.unwrap().members.len(), 3);
     for member in [other, last] {
         assert_eq!(member.end(), End::Joined(joined(3)));

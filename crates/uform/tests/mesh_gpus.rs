@@ -311,6 +311,13 @@ fn two_processes_add_up_over_all_their_devices() {
     });
 }
 
+/// Whether the stand-in for NCCL listens in this process for those that have its id: it has a thread for it.
+fn listens() -> bool {
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let mut names = threads.filter_map(|one| fs::read_to_string(one.path().join("comm")).ok());
+    names.any(|name| name.starts_with("fake-gpu meetin"))
+}
+
 /// Vectors of as many numbers in rows of another length, and of more numbers.
 #[test]
 fn vectors_of_other_shapes_are_not_added_up_and_the_mesh_stays() {
@@ -318,6 +325,7 @@ fn vectors_of_other_shapes_are_not_added_up_and_the_mesh_stays() {
     at_once(NAME, true, [Process::default(); 2], |index, meeting| {
         let executor = own_devices(index);
         let mesh = Mesh::bootstrap(&executor, &options(index, meeting)).unwrap();
+        assert_eq!(listens(), index == 0);
         let model = load(&executor);
         // Texts and dimensions of either process, and what all are told.
         let cases = [
@@ -333,6 +341,20 @@ fn vectors_of_other_shapes_are_not_added_up_and_the_mesh_stays() {
             assert_eq!(error.status(), Status::ConfigMismatch, "{error}");
             let own = format!("{} rows of {dimensions} dimensions on each", texts / 4);
             assert!(error.message().contains(&own), "{error}");
+            assert!(error.message().contains(words), "{error}");
+            assert_eq!(bits(&numbers(&vectors)), bits(&before));
+        }
+        // One of the two has vectors that do not lie on all of its devices alike.
+        for refused in [0, 1] {
+            let texts = if index == refused { 7 } else { 8 };
+            let vectors = shaped(&model, &executor, index, texts, None);
+            let before = numbers(&vectors);
+            let error = mesh.all_reduce(&vectors).unwrap_err();
+            let (status, words) = match index == refused {
+                true => (Status::InvalidArgument, "expected as many on each"),
+                false => (Status::ConfigMismatch, "another process was refused"),
+            };
+            assert_eq!(error.status(), status, "{error}");
             assert!(error.message().contains(words), "{error}");
             assert_eq!(bits(&numbers(&vectors)), bits(&before));
         }
@@ -412,6 +434,8 @@ fn processes_that_disagree_are_told_the_same() {
             "{message}"
         );
         assert!(message.contains("is used by index 0"), "{message}");
+        // Nobody is listened for who will not come any more.
+        assert!(!listens());
         executor.free();
     });
 }

@@ -9,6 +9,8 @@ use crate::{Result, hwloc, root, target, wasm};
 
 /// All of it; cargo and the TypeScript compiler skip what is up to date.
 pub fn all() -> Result {
+    // What is missing is told before minutes of compiling.
+    wasm::prepare()?;
     addon()?;
     wasm::make(&[])?;
     typescript()

@@ -1,6 +1,7 @@
 //! What can be told without running anything.
 
-use crate::command::{cargo, in_checkout, npm_program, run, works};
+use crate::command::{cargo, npm_program, run};
+use crate::toolchain::{rust_component, rust_target};
 use crate::{Result, hwloc, wasm};
 
 /// Formatting and the compilers' opinion, of both languages.
@@ -46,29 +47,4 @@ pub fn wasm() -> Result {
         "--deny",
         "warnings",
     ]))
-}
-
-/// The standard library for a target.
-pub fn rust_target(target: &str) -> Result {
-    // Without rustup the toolchain may still have it: cargo tells.
-    if works(in_checkout("rustup").arg("--version")) {
-        run(in_checkout("rustup").args(["target", "add", target]))?;
-    }
-    Ok(())
-}
-
-/// The source of the standard library, for targets it is compiled for along with everything else.
-pub fn rust_source() -> Result {
-    if works(in_checkout("rustup").arg("--version")) {
-        run(in_checkout("rustup").args(["component", "add", "rust-src"]))?;
-    }
-    Ok(())
-}
-
-/// Minimal toolchains come without these.
-fn rust_component(component: &str, verb: &str) -> Result {
-    if works(cargo().args([verb, "--version"])) {
-        return Ok(());
-    }
-    run(in_checkout("rustup").args(["component", "add", component]))
 }

@@ -19,6 +19,7 @@ mod pack;
 mod tally;
 mod test;
 mod tiny_model;
+mod toolchain;
 mod wasm;
 mod wasm_kernels;
 

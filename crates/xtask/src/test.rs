@@ -36,16 +36,15 @@ pub fn all(depth: Depth) -> Result {
         depth,
     )?;
     sum += counted(&mut models()?, depth)?;
-    match arm {
-        Some(commands) => {
-            for mut command in commands {
-                sum += counted(&mut command, depth)?;
+    for kernels in [arm, modules] {
+        match kernels {
+            Some(commands) => {
+                for mut command in commands {
+                    sum += counted(&mut command, depth)?;
+                }
             }
+            None => sum.skipped += 1,
         }
-        None => sum.skipped += 1,
-    }
-    for mut module in modules {
-        sum += counted(&mut module, depth)?;
     }
     sum += counted(&mut node_tests(depth)?, depth)?;
     sum += outcome(kernels::check());

@@ -14,8 +14,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use wasm_bindgen_cli_support::Bindgen;
 
-use crate::check::{rust_source, rust_target};
 use crate::command::{cargo, run};
+use crate::toolchain::{rust_source, rust_target};
 use crate::{Result, root};
 
 /// One module.
@@ -55,6 +55,12 @@ const OWN: [&str; 3] = ["uform", "uform-kernels", "uform-wasm"];
 /// The most bytes of a module and its JavaScript half, gzipped.
 const MOST_PACKED: usize = 600_000;
 
+/// Sees to what the modules are compiled with besides a compiler.
+pub fn prepare() -> Result {
+    rust_target(TARGET)?;
+    rust_source()
+}
+
 /// The modules of these names; all of them when there are none.
 pub fn make(names: &[String]) -> Result {
     if let Some(unknown) = names
@@ -65,8 +71,7 @@ pub fn make(names: &[String]) -> Result {
     }
     let folder = root().join("dist/web");
     fs::create_dir_all(&folder).map_err(|error| cannot("make", &folder, error))?;
-    rust_target(TARGET)?;
-    rust_source()?;
+    prepare()?;
     let wanted =
         |module: &&Module| names.is_empty() || names.iter().any(|name| name == module.name);
     for module in MODULES.iter().filter(wanted) {

@@ -230,7 +230,8 @@ impl Nccl {
         Error::new(
             status(code),
             format!(
-                "{function} of {} failed with {code}, {words}{details}",
+                "{function} of {} failed with {code}, {words}{details}; with NCCL_DEBUG=WARN in the \
+                 environment it says more",
                 self.name
             ),
         )
@@ -523,7 +524,8 @@ impl Communicators {
             .iter()
             .enumerate()
             .try_for_each(|(at, device)| {
-                let code = device.inside(|_, _| Ok(ask(at, device)))?;
+                // A context that cannot be entered is its device's failure, which says so.
+                let code = device.within(|_, _| Ok(ask(at, device)))?;
                 self.nccl.judge(function, code)
             });
         // SAFETY: begun above.
@@ -669,18 +671,20 @@ fn all_done(streams: &[&Stream]) -> Result<bool> {
     Ok(all)
 }
 
-/// What peers have to do with an error, and what to do about it; other errors are this process's own.
+/// What peers have to do with an error, and what to do about it.
 fn advised(error: Error, way_out: &str) -> Error {
     let advice = match error.status() {
         Status::TimedOut => {
-            "see whether the processes of all members run and come to the same calls, or raise \
+            ": see whether the processes of all members run and come to the same calls, or raise \
              `timeoutSeconds`"
         }
-        Status::Io => "a peer ended or failed, or the network between them",
-        _ => return error,
+        Status::Io => ": a peer ended or failed, or the network between them",
+        // The caller's own wish.
+        Status::Aborted => return error,
+        _ => "",
     };
-    let message = format!("{}: {advice}; {way_out}", error.message());
-    Error::new(error.status(), message)
+    let message = format!("{}{advice}; {way_out}", error.message());
+    Error::new(error.status(), message).because(error)
 }
 
 impl Drop for Communicators {
@@ -720,6 +724,18 @@ mod tests {
             (u32::MAX, Status::DeviceFault),
         ] {
             assert_eq!(status(code), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn whatever_failed_the_way_out_is_told() {
+        for status in Status::ALL {
+            let advised = advised(Error::new(status, "it failed"), FREE_AND_JOIN);
+            assert_eq!(advised.status(), status);
+            let message = advised.message();
+            assert!(message.starts_with("it failed"), "{message}");
+            let is_told = message.ends_with(FREE_AND_JOIN);
+            assert_eq!(is_told, status != Status::Aborted, "{message}");
         }
     }
 

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 use super::DeviceDescription;
 use super::Mood;
 use crate::hardware::cores::{CoreCount, CoreLimit};
+use crate::hardware::topology::Topology;
 use crate::placement::Place;
 
 /// Which kind of executor it is.
@@ -116,6 +117,9 @@ pub(super) fn remarks(kind: ExecutorKind, threads: usize, place: &Place) -> Vec<
             )
         })
         .collect();
+    if !place.memory_domains.is_empty() {
+        remarks.extend(Topology::here().problem.clone());
+    }
     let at_once = place.parallelism();
     if threads > at_once {
         remarks.push(format!(

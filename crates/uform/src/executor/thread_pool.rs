@@ -13,7 +13,7 @@ use super::pools::Pool;
 use super::seat::{Here, sit_all_over};
 use super::threads::block_signals;
 use crate::placement::{Place, ThreadPoolOptions};
-use crate::{Error, Result, Status};
+use crate::{Error, Result, Status, quoted};
 
 /// What a pool's threads are called when nothing else was said.
 const DEFAULT_NAME: &str = "uform-pool";
@@ -118,8 +118,9 @@ fn name_of(name: Option<&str>) -> Result<CString> {
     match CString::new(name) {
         Ok(name) if fits => Ok(name),
         _ => Err(Error::invalid(format!(
-            "name is {name:?}: a thread's name has 1 to {LONGEST_NAME} bytes, none of them NUL; or \
-             leave it out for {DEFAULT_NAME:?}"
+            "name is {}: a thread's name has 1 to {LONGEST_NAME} bytes, none of them NUL; or \
+             leave it out for {DEFAULT_NAME:?}",
+            quoted::text(name)
         ))),
     }
 }

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use crate::device::{self, Architecture, Properties, Runtime};
 use crate::error::{Error, Result};
 use crate::hardware::topology::number;
+use crate::quoted;
 
 /// Who made a GPU. The numbers are part of the public contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,7 +121,8 @@ impl GpuClass {
         let found = GpuClass::ALL.into_iter().find(|class| class.word() == word);
         found.ok_or_else(|| {
             let accepted = GpuClass::ALL.map(GpuClass::word).join(", ");
-            Error::invalid(format!("unknown gpuClass {word:?}; accepted: {accepted}"))
+            let word = quoted::text(word);
+            Error::invalid(format!("unknown gpuClass {word}; accepted: {accepted}"))
         })
     }
 

@@ -24,7 +24,7 @@ pub struct Topology {
     pub caches: Vec<Cache>,
     /// How many physical cores there are, whatever each counts for the scheduler.
     pub physical_cores: usize,
-    /// Why the machine could not be read; `None`: it could.
+    /// Why the machine could not be read, or that what is here is not it; `None`: all is well.
     pub problem: Option<String>,
 }
 
@@ -143,15 +143,25 @@ mod read {
 
     use super::{Cache, MemoryDomain, PciDevice, Topology};
 
+    /// What hwloc's variables do, which its users may rely on: so they are heeded, and it is said.
+    const TOLD: &str = "memory domains and caches are not this machine's, but those that a variable of hwloc's in \
+        the environment tells (HWLOC_SYNTHETIC, HWLOC_XMLFILE or HWLOC_FSROOT): unset it, or set \
+        HWLOC_THISSYSTEM=1 if it tells of this machine";
+
     /// This machine, or the sentence that says why not.
     pub(super) fn here() -> Result<Topology, String> {
-        topology(Hwloc::builder())
+        let machine = load(Hwloc::builder(), TypeFilter::KeepNone)?;
+        Ok(Topology {
+            problem: (!machine.is_this_system()).then(|| TOLD.to_owned()),
+            ..of(&machine)
+        })
     }
 
     pub(super) fn pci_devices_here() -> Vec<PciDevice> {
         pci_devices(Hwloc::builder()).unwrap_or_default()
     }
 
+    #[cfg(test)]
     pub(super) fn topology(builder: TopologyBuilder) -> Result<Topology, String> {
         load(builder, TypeFilter::KeepNone).map(|machine| of(&machine))
     }

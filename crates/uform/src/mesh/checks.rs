@@ -181,7 +181,6 @@ pub(super) mod tests {
                 id: 100 + index,
                 ..Process::default()
             },
-            payload: Vec::new(),
             no_collectives: None,
         }
     }

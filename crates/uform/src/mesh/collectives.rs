@@ -122,9 +122,24 @@ impl Collectives {
         patience.check("a sum")?;
         let streams: Vec<&Stream> = shares.iter().map(|share| share.stream).collect();
         let all = group.extremes(&streams, [rows as u64, dimensions as u64], patience)?;
-        match all.iter().all(|(least, most)| least == most) {
-            true => group.all_reduce_sum(shares, rows * dimensions, patience),
-            false => Err(disagreement(rows, dimensions, all, self.members)),
+        match all {
+            [(_, REFUSED), _] => Err(refused_elsewhere()),
+            _ if all.iter().all(|(least, most)| least == most) => {
+                group.all_reduce_sum(shares, rows * dimensions, patience)
+            }
+            _ => Err(disagreement(rows, dimensions, all, self.members)),
+        }
+    }
+
+    /// In the place of [`all_reduce_rows`](Collectives::all_reduce_rows), by a process that has nothing to add up:
+    /// those that have are told so, rather than left to wait.
+    ///
+    /// # Errors
+    /// Those of [`all_reduce_sum`](Collectives::all_reduce_sum), when the others do not come.
+    pub fn refuse_rows(&self, streams: &[&Stream], patience: &Patience<'_>) -> Result<()> {
+        match &self.how {
+            How::Within(_) => Ok(()),
+            How::Across(group) => group.extremes(streams, [REFUSED; 2], patience).map(drop),
         }
     }
 
@@ -158,6 +173,17 @@ impl Collectives {
             How::Across(group) => group.barrier(streams, patience),
         }
     }
+}
+
+/// The number of rows of a process that has none to add up.
+const REFUSED: u64 = u64::MAX;
+
+fn refused_elsewhere() -> Error {
+    Error::new(
+        Status::ConfigMismatch,
+        "another process was refused its part of this sum, and nothing was added up: look at what it \
+         reports, and have every process ask for the same",
+    )
 }
 
 fn disagreement(

@@ -85,11 +85,23 @@ pub struct Member {
     pub gpus_per_multimem_domain: u32,
     /// Who it is.
     pub process: Process,
+    /// Why this process cannot add up with others; `None`: it can.
+    pub no_collectives: Option<String>,
+}
+
+/// What a process has made ready for a run, once all of its processes are known. A verdict has that of all, so it
+/// is short where there is nothing to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Prepared {
+    /// Why it could not make and bind multicast memory; `None`: it could.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_multicast: Option<String>,
     /// A few bytes that everybody learns; of index 0, what the collectives need to meet. Hexadecimal in
     /// the record.
-    #[serde(with = "hexadecimal")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "hexadecimal")]
     pub payload: Vec<u8>,
-    /// Why this process cannot add up with others; `None`: it can.
+    /// Why it cannot add up with the others after all; `None`: it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_collectives: Option<String>,
 }
 

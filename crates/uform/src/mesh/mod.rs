@@ -40,11 +40,11 @@ pub mod rendezvous;
 pub mod tier;
 mod view;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 pub use self::description::MeshDescription;
-pub use self::member::{Member, MemberDevice, Nonce};
+pub use self::member::{Member, MemberDevice, Nonce, Prepared};
 pub use self::options::{DEFAULT_TIMEOUT, MeshOptions};
 pub use self::process::Process;
 pub use self::tier::MultimemTier;
@@ -59,6 +59,9 @@ use crate::hardware::{GpuClass, GpuVendor, gpu_devices};
 use crate::model::DeviceEmbeddings;
 use crate::{Error, Result, Status};
 
+/// How long the end of a process waits for its files to be removed.
+const AT_THE_END: Duration = Duration::from_secs(1);
+
 /// One process's place in a run. Clones are the same mesh; dropping the last one leaves the run.
 #[derive(Clone)]
 pub struct Mesh(Arc<Shared>);
@@ -72,6 +75,9 @@ struct Shared {
     idle: Condvar,
 }
 
+/// A mesh that is not kept from ending.
+pub struct WeakMesh(Weak<Shared>);
+
 /// What there is until the mesh is freed.
 struct State {
     live: Option<Arc<Live>>,
@@ -82,7 +88,7 @@ struct State {
 /// In the order in which they end.
 struct Live {
     collectives: std::result::Result<Collectives, String>,
-    _joined: Option<Joined>,
+    joined: Option<Joined>,
 }
 
 /// A mesh that a trainer has borrowed, until this is dropped.
@@ -125,19 +131,16 @@ impl Mesh {
                     timeout: place.timeout,
                 };
                 let member = member(&place, driving);
-                let mut try_multicast = |members: &[Member]| {
-                    let obstacle = tier::obstacle(&devices, members.len() as u32);
-                    obstacle.map_or(Ok(()), Err)
-                };
-                let joined = rendezvous::join(member, &meeting, control, &mut try_multicast)?;
-                let collectives = across(&place, &devices, &joined.members, &patience)?;
+                let mut prepare = |members: &[Member]| prepare(&place, driving, &devices, members);
+                let joined = rendezvous::join(member, &meeting, control, &mut prepare)?;
+                let collectives = across(&place, &devices, &joined, &patience)?;
                 (Some(joined), collectives)
             }
         };
         let description = describe(&place, driving, &devices, joined.as_ref(), &collectives);
         let live = Live {
             collectives,
-            _joined: joined,
+            joined,
         };
         Ok(Mesh(Arc::new(Shared {
             executor: executor.clone(),
@@ -177,9 +180,9 @@ impl Mesh {
     /// members in their order, and have the same bits in every run.
     ///
     /// # Errors
-    /// [`InvalidArgument`](Status::InvalidArgument) for vectors that lie otherwise;
-    /// [`ConfigMismatch`](Status::ConfigMismatch), in every process, when not all have as many rows and
-    /// dimensions: the vectors are as they were, and the mesh of use;
+    /// [`InvalidArgument`](Status::InvalidArgument) for vectors that lie otherwise, once the others have
+    /// been told; [`ConfigMismatch`](Status::ConfigMismatch), in every process, when not all have as many rows
+    /// and dimensions, or in all others, when one was refused: the vectors are as they were, and the mesh of use;
     /// [`Unsupported`](Status::Unsupported) naming the library that is missing where there are peers;
     /// [`TimedOut`](Status::TimedOut), [`Io`](Status::Io) when a peer does not come or went;
     /// [`Freed`](Status::Freed), [`Aborted`](Status::Aborted), and those of the executor. Whatever is in
@@ -239,8 +242,33 @@ impl Mesh {
         Ok(())
     }
 
+    /// The mesh, without keeping it.
+    pub fn downgrade(&self) -> WeakMesh {
+        WeakMesh(Arc::downgrade(&self.0))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WeakMesh {
+    /// Whether the mesh was not dropped.
+    pub fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// For a process that ends without freeing anything: removes this process's files, and nothing else. It waits
+    /// for a second at most, since a file system of the network may not answer; what is left then is told to the
+    /// next run.
+    pub fn leave(&self) {
+        let Some(shared) = self.0.upgrade() else {
+            return;
+        };
+        let live = Mesh(shared).state().live.clone();
+        if let Some(joined) = live.as_ref().and_then(|live| live.joined.as_ref()) {
+            joined.leave(AT_THE_END);
+        }
     }
 }
 
@@ -287,11 +315,20 @@ impl MeshCall {
         };
         let collectives = live.collectives.as_ref();
         let collectives = collectives.map_err(|why| Error::unsupported(why.clone()))?;
-        let (shares, rows) = shares(embeddings, driven)?;
         let is_cancelled = || control.is_cancelled();
         let deadline = Instant::now() + self.mesh.0.place.timeout;
         let patience = Patience::until(deadline, &is_cancelled);
-        collectives.all_reduce_rows(&shares, rows, embeddings.dimensions(), &patience)
+        match shares(embeddings, driven) {
+            Ok((shares, rows)) => {
+                collectives.all_reduce_rows(&shares, rows, embeddings.dimensions(), &patience)
+            }
+            Err(refusal) => {
+                let streams: Vec<_> = driven.iter().map(|device| &*device.stream).collect();
+                // Whatever becomes of it, it is the refusal that this caller can do something about.
+                _ = collectives.refuse_rows(&streams, &patience);
+                Err(refusal)
+            }
+        }
     }
 }
 
@@ -352,17 +389,7 @@ fn member(place: &Place, driving: &Devices) -> Member {
             gpu_class: driven.class.word().to_owned(),
         }
     });
-    let runtime = runtime(driving);
-    let (payload, no_collectives) = match place.index {
-        0 => match nccl::unique_id(runtime) {
-            Ok(id) => (id.bytes().to_vec(), None),
-            Err(error) => (Vec::new(), Some(error.message().to_owned())),
-        },
-        _ => {
-            let error = nccl::version(runtime).err();
-            (Vec::new(), error.map(|error| error.message().to_owned()))
-        }
-    };
+    let no_collectives = nccl::version(runtime(driving)).err();
     Member {
         index: place.index,
         count: place.count,
@@ -370,9 +397,30 @@ fn member(place: &Place, driving: &Devices) -> Member {
         devices: described.collect(),
         gpus_per_multimem_domain: place.gpus_per_multimem_domain,
         process: Process::this(),
-        payload,
-        no_collectives,
+        no_collectives: no_collectives.map(|error| error.message().to_owned()),
     }
+}
+
+/// What the run needs of this process, now that all of its processes are there and agree. With the id the library
+/// listens for them, until all have come or this process ends: so it is not drawn for those who may never.
+fn prepare(
+    place: &Place,
+    driving: &Devices,
+    devices: &[Arc<Device>],
+    members: &[Member],
+) -> Prepared {
+    let mut prepared = Prepared {
+        no_multicast: tier::obstacle(devices, members.len() as u32),
+        ..Prepared::default()
+    };
+    let can_all = members.iter().all(|member| member.no_collectives.is_none());
+    if place.index == 0 && can_all {
+        match nccl::unique_id(runtime(driving)) {
+            Ok(id) => prepared.payload = id.bytes().to_vec(),
+            Err(error) => prepared.no_collectives = Some(error.message().to_owned()),
+        }
+    }
+    prepared
 }
 
 /// Whose library adds up across processes: that of the first device's vendor.
@@ -388,17 +436,17 @@ fn runtime(driving: &Devices) -> Runtime {
 fn across(
     place: &Place,
     devices: &[Arc<Device>],
-    members: &[Member],
+    joined: &Joined,
     patience: &Patience<'_>,
 ) -> Result<std::result::Result<Collectives, String>> {
-    for member in members {
-        if let Some(why) = &member.no_collectives {
+    for (member, prepared) in joined.members.iter().zip(&joined.prepared) {
+        let obstacle = member.no_collectives.as_ref();
+        if let Some(why) = obstacle.or(prepared.no_collectives.as_ref()) {
             return Ok(Err(format!("{member} cannot add up with its peers: {why}")));
         }
     }
-    let id = members
-        .first()
-        .map(|member| UniqueId::from_bytes(&member.payload));
+    let first = joined.prepared.first();
+    let id = first.map(|prepared| UniqueId::from_bytes(&prepared.payload));
     let id = id.unwrap_or_else(|| UniqueId::from_bytes(&[]))?;
     let own = devices.len() as u32;
     let first = place.index * own;
@@ -416,9 +464,11 @@ fn describe(
     let multimem_obstacle = match joined {
         None => tier::obstacle(devices, place.count),
         Some(joined) => {
-            let members = joined.members.iter().zip(&joined.no_multicast);
-            let mut obstacles = members
-                .filter_map(|(member, why)| why.as_ref().map(|why| format!("{member}: {why}")));
+            let members = joined.members.iter().zip(&joined.prepared);
+            let mut obstacles = members.filter_map(|(member, prepared)| {
+                let why = prepared.no_multicast.as_ref()?;
+                Some(format!("{member}: {why}"))
+            });
             obstacles.next()
         }
     };

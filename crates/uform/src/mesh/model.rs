@@ -13,7 +13,7 @@ use std::sync::Arc;
 use stateright::{Checker, Model, Property};
 
 use super::checks::tests::member;
-use super::member::{Member, Nonce};
+use super::member::{Member, Nonce, Prepared};
 use super::process::Life;
 use super::protocol::{Ending, Next, Protocol};
 use super::record::{Agreed, Kind, Record, Run, Verdict};
@@ -260,8 +260,8 @@ impl Model for World {
                     joining.cloned().all(|mut process| {
                         let done = |next: &Next| matches!(next, Next::Done(_) | Next::Decide(_));
                         (0..4).any(|_| match process.protocol.step(&process.view, LATE) {
-                            Next::Try(run) => {
-                                process.protocol.promise(run, None);
+                            Next::Prepare(run) => {
+                                process.protocol.promise(run, Prepared::default());
                                 false
                             }
                             next => done(&next),
@@ -297,8 +297,8 @@ impl State {
     fn step(&mut self, place: usize, clock: Clock) {
         let process = &mut self.processes[place];
         let mut next = process.protocol.step(&process.view, clock);
-        if let Next::Try(run) = next {
-            process.protocol.promise(run, None);
+        if let Next::Prepare(run) = next {
+            process.protocol.promise(run, Prepared::default());
             next = process.protocol.step(&process.view, clock);
         }
         match next {
@@ -315,7 +315,7 @@ impl State {
                 let decided = self.verdicts.entry(run).or_insert(verdict);
                 process.view.verdict = Some(decided.clone());
             }
-            Next::Wait | Next::Try(_) => (),
+            Next::Wait | Next::Prepare(_) => (),
             Next::Done(Ending::Joined) => process.phase = Phase::Joined,
             Next::Done(ending) => self.remove(place, ending),
         }
@@ -505,11 +505,14 @@ fn two_after_a_crash() {
             seen: run.0.iter().copied().collect(),
             agreed: Some(Agreed {
                 run: run.clone(),
-                no_multicast: None,
+                prepared: Prepared::default(),
             }),
             refused: None,
         };
-        (Arc::new(record), Some(Verdict::Go(vec![None; 2])))
+        (
+            Arc::new(record),
+            Some(Verdict::Go(vec![Prepared::default(); 2])),
+        )
     };
     check(World {
         members: (0..2).map(|index| member(index, 2)).collect(),

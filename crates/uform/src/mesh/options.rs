@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Error, Result};
+use crate::{Error, Result, quoted};
 
 /// How long any peer is waited for when nothing else was said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -124,15 +124,17 @@ impl MeshOptions {
             && !is_component(job)
         {
             return Err(Error::invalid(format!(
-                "`job` is {job:?}: expected one path component of 1 to {LONGEST_JOB} bytes, without a \
-                 separator or NUL, and not \".\" or \"..\""
+                "`job` is {}: expected one path component of 1 to {LONGEST_JOB} bytes, without a \
+                 separator or NUL, and not \".\" or \"..\"",
+                quoted::text(job)
             )));
         }
         if let Some(directory) = &self.directory
             && (directory.as_os_str().is_empty() || has_nul(directory))
         {
             return Err(Error::invalid(format!(
-                "`directory` is {directory:?}: expected the path of a directory"
+                "`directory` is {}: expected the path of a directory",
+                quoted::text(&directory.to_string_lossy())
             )));
         }
         match (&self.directory, &self.job) {

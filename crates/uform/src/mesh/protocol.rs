@@ -29,7 +29,7 @@
 use std::sync::Arc;
 
 use super::checks::{disagreement, indexes, missing, named};
-use super::member::{Member, Nonce};
+use super::member::{Member, Nonce, Prepared};
 use super::process::Life;
 use super::record::{Agreed, Kind, Record, Refusal, Run, Verdict};
 use super::view::{Clock, Sighting, View};
@@ -47,8 +47,8 @@ pub(super) struct Protocol {
 pub(super) enum Next {
     /// Replace the record in the folder, then go on.
     Publish,
-    /// Try multicast memory with those processes, say how it went by [`Protocol::promise`], go on.
-    Try(Run),
+    /// Make ready what those processes need of this one, say how it went by [`Protocol::promise`], go on.
+    Prepare(Run),
     /// Decide that of the run promised, if nobody has decided yet; go on with what is then decided.
     Decide(Verdict),
     /// Look again, after a while.
@@ -93,9 +93,9 @@ impl Protocol {
         self.own.agreed.as_ref().map(|agreed| &agreed.run)
     }
 
-    /// Promises to be part of a run, after [`Next::Try`].
-    pub fn promise(&mut self, run: Run, no_multicast: Option<String>) {
-        Arc::make_mut(&mut self.own).agreed = Some(Agreed { run, no_multicast });
+    /// Promises to be part of a run, after [`Next::Prepare`].
+    pub fn promise(&mut self, run: Run, prepared: Prepared) {
+        Arc::make_mut(&mut self.own).agreed = Some(Agreed { run, prepared });
         self.published = false;
     }
 
@@ -164,7 +164,7 @@ impl Protocol {
                 });
             }
             // As many as there should be, every index at most once and below their one count: all.
-            return Ok(Next::Try(Run(all
+            return Ok(Next::Prepare(Run(all
                 .iter()
                 .map(|record| record.nonce)
                 .collect())));
@@ -202,12 +202,12 @@ impl Protocol {
             None => (),
         }
         let mut late = Vec::new();
-        let mut outcomes = Vec::with_capacity(run.0.len());
+        let mut all = Vec::with_capacity(run.0.len());
         for nonce in &run.0 {
             // What is not this process's own was read before the promise was made, and is not forgotten.
             let Some(other) = view.others.get(nonce) else {
                 let own = self.own.agreed.as_ref();
-                outcomes.push(own.and_then(|agreed| agreed.no_multicast.clone()));
+                all.extend(own.map(|agreed| agreed.prepared.clone()));
                 continue;
             };
             let Record {
@@ -217,9 +217,7 @@ impl Protocol {
                 ..
             } = &*other.record;
             match (agreed, refused) {
-                (Some(agreed), _) if agreed.run == *run => {
-                    outcomes.push(agreed.no_multicast.clone())
-                }
+                (Some(agreed), _) if agreed.run == *run => all.push(agreed.prepared.clone()),
                 (Some(_), _) => return stop(self.taken(&other.record)),
                 (None, Some(refusal)) => return stop(refusal.clone()),
                 (None, None) if other.gone => return stop(self.gave_up(member)),
@@ -227,7 +225,7 @@ impl Protocol {
             }
         }
         match late.is_empty() {
-            true => Next::Decide(Verdict::Go(outcomes)),
+            true => Next::Decide(Verdict::Go(all)),
             false if clock.expired => stop(self.nobody_answered(&late)),
             false => Next::Wait,
         }

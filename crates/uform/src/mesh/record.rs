@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-use super::member::{Member, Nonce};
+use super::member::{Member, Nonce, Prepared};
 use crate::{Error, Status};
 
 /// A process's record. It is also all there is to the process's state: see
@@ -40,8 +40,8 @@ impl Hash for Record {
 pub(super) struct Agreed {
     /// The run.
     pub run: Run,
-    /// Why this process could not make and bind multicast memory; `None`: it could.
-    pub no_multicast: Option<String>,
+    /// What this process has made ready for it.
+    pub prepared: Prepared,
 }
 
 /// A run: the nonces of its processes, in the order of their indexes.
@@ -106,10 +106,9 @@ pub(super) struct Decided {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
-    /// It is on; and, in the order of the indexes, why a process could not make and bind multicast
-    /// memory. It is said here because who reads that the run is on need not have read
-    /// everybody's promise.
-    Go(Vec<Option<String>>),
+    /// It is on; and, in the order of the indexes, what the processes have made ready. It is said here
+    /// because who reads that the run is on need not have read everybody's promise.
+    Go(Vec<Prepared>),
     /// It is not.
     Stop(Refusal),
 }

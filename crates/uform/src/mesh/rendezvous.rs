@@ -1,13 +1,13 @@
 //! The loop around the [protocol](super::protocol): reads, asks it what to do, does it, waits.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::folder::Folder;
 pub use super::folder::Watch;
-use super::member::{Member, Nonce};
+use super::member::{Member, Nonce, Prepared};
 use super::protocol::{Ending, Next, Protocol};
 use super::record::{Record, Run, Verdict};
 use super::view::{Clock, View};
@@ -51,19 +51,36 @@ pub struct Meeting<'a> {
     pub timeout: Duration,
 }
 
-/// What a process does once it knows the others: makes and binds multicast memory with them, or says why not.
-pub type TryMulticast<'a> = &'a mut dyn FnMut(&[Member]) -> std::result::Result<(), String>;
+/// What a process does once it knows the others: makes and binds multicast memory with them, and, as index 0, what
+/// the collectives need to meet. Not before, since nobody may come.
+pub type Prepare<'a> = &'a mut dyn FnMut(&[Member]) -> Prepared;
 
 /// A run that was joined. Dropping it leaves.
 pub struct Joined {
     /// The processes in the order of their indexes.
     pub members: Vec<Member>,
-    /// For each of them, why it could not make and bind multicast memory; `None`: it could.
-    pub no_multicast: Vec<Option<String>>,
+    /// What each of them has made ready.
+    pub prepared: Vec<Prepared>,
     /// What lies in the folder of an earlier run, and how to be rid of it.
     pub leftovers: Option<String>,
     own: Arc<Record>,
     folder: Folder,
+}
+
+impl Joined {
+    /// Removes this process's files, and waits so long at most until that is done.
+    pub(super) fn leave(&self, at_most: Duration) {
+        let (folder, own) = (self.folder.clone(), Arc::clone(&self.own));
+        let (done, until_done) = mpsc::channel();
+        let leaving = thread::Builder::new().name("uform-leave".into());
+        let spawned = leaving.spawn(move || {
+            folder.leave(&own);
+            _ = done.send(());
+        });
+        if spawned.is_ok() {
+            _ = until_done.recv_timeout(at_most);
+        }
+    }
 }
 
 impl Drop for Joined {
@@ -74,7 +91,7 @@ impl Drop for Joined {
 
 /// Waits until all of `member.count` processes have met in a folder and agreed to be one run.
 ///
-/// `try_multicast` is called once, when all are known and their facts agree. `control` gives up.
+/// `prepare` is called once, when all are known and their facts agree. `control` gives up.
 /// Nothing of this process is left in the folder when this fails.
 ///
 /// # Errors
@@ -87,9 +104,9 @@ pub fn join(
     member: Member,
     meeting: &Meeting<'_>,
     control: &Control,
-    try_multicast: TryMulticast<'_>,
+    prepare: Prepare<'_>,
 ) -> Result<Joined> {
-    join_watched(member, meeting, control, try_multicast, &|_| ())
+    join_watched(member, meeting, control, prepare, &|_| ())
 }
 
 /// The same; `watch` is told before every change to a file and every reading, and what it
@@ -99,14 +116,14 @@ pub fn join_watched(
     member: Member,
     meeting: &Meeting<'_>,
     control: &Control,
-    try_multicast: TryMulticast<'_>,
+    prepare: Prepare<'_>,
     watch: Watch,
 ) -> Result<Joined> {
     let folder = Folder::new(meeting.directory, meeting.job, watch);
     let mut timer = Timer::start(meeting.timeout, member.count);
     let mut protocol = Protocol::new(Nonce::new()?, member);
     control.check()?;
-    let ending = meet(&folder, &mut protocol, &mut timer, control, try_multicast);
+    let ending = meet(&folder, &mut protocol, &mut timer, control, prepare);
     if let Ok((Ending::Joined, view)) = &ending
         && let Some(joined) = joined(&protocol, view, &folder)
     {
@@ -129,7 +146,7 @@ fn meet(
     protocol: &mut Protocol,
     timer: &mut Timer,
     control: &Control,
-    try_multicast: TryMulticast<'_>,
+    prepare: Prepare<'_>,
 ) -> Result<(Ending, View)> {
     let mut view = View {
         folder: folder.path().display().to_string(),
@@ -149,10 +166,9 @@ fn meet(
                     folder.look(protocol.record(), &mut view)?;
                 }
             }
-            Next::Try(run) => {
+            Next::Prepare(run) => {
                 let members = members_of(&run, protocol.record(), &view);
-                let outcome = try_multicast(&members);
-                protocol.promise(run, outcome.err());
+                protocol.promise(run, prepare(&members));
             }
             Next::Decide(verdict) => {
                 if let Some(run) = protocol.promised() {
@@ -197,12 +213,12 @@ fn record_of<'a>(nonce: &Nonce, own: &'a Record, view: &'a View) -> Option<&'a R
 fn joined(protocol: &Protocol, view: &View, folder: &Folder) -> Option<Joined> {
     let own = protocol.record();
     let run = protocol.promised()?;
-    let Some(Verdict::Go(no_multicast)) = &view.verdict else {
+    let Some(Verdict::Go(prepared)) = &view.verdict else {
         return None;
     };
     Some(Joined {
         members: members_of(run, own, view),
-        no_multicast: no_multicast.clone(),
+        prepared: prepared.clone(),
         leftovers: view.leftovers(&own.nonce, Some(run)),
         own: own.clone(),
         folder: folder.clone(),

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use crate::Result;
 use crate::device::{Device, Runtime, nccl, try_multicast};
+use crate::{Result, quoted};
 
 /// How a run reduces. The numbers are part of the public contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,8 +78,9 @@ fn unless_nvls(version: Result<u32>, algorithms: &str, enabled: &str) -> Option<
     }
     if !is_nvls_alone(algorithms) {
         return Some(format!(
-            "NCCL chooses how it reduces at every call, and NCCL_ALGO is {algorithms:?}: with \
-             \"NVLS,NVLSTree\" it is always the switch"
+            "NCCL chooses how it reduces at every call, and NCCL_ALGO is {}: with \
+             \"NVLS,NVLSTree\" it is always the switch",
+            quoted::text(algorithms)
         ));
     }
     None

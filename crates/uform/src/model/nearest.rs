@@ -3,16 +3,20 @@
 /// More names than this are not all compared: only a message depends on it.
 const COMPARED: usize = 4096;
 
+/// A name of more bytes than this is nobody's.
+const LONGEST: usize = 256;
+
 /// Up to `most` of `names`, the ones fewest edits away from `wanted` first.
 pub fn nearest<'a>(
     wanted: &str,
     names: impl Iterator<Item = &'a str>,
     most: usize,
 ) -> Vec<&'a str> {
+    let wanted = &wanted.as_bytes()[..wanted.len().min(LONGEST)];
     let mut ranked: Vec<_> = names
         .take(COMPARED)
-        .filter(|name| name.len() <= 256)
-        .map(|name| (edits(wanted.as_bytes(), name.as_bytes()), name))
+        .filter(|name| name.len() <= LONGEST)
+        .map(|name| (edits(wanted, name.as_bytes()), name))
         .collect();
     ranked.sort_unstable();
     ranked
@@ -61,6 +65,16 @@ mod tests {
                 "{to} {from}"
             );
         }
+    }
+
+    #[test]
+    fn a_name_without_end_is_not_compared_to_its_end() {
+        let names = Vec::from_iter((0..COMPARED).map(|name| format!("{name:0200}")));
+        let wanted = "1".repeat(1 << 24);
+        assert_eq!(
+            nearest(&wanted, names.iter().map(String::as_str), 2).len(),
+            2
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::{Error, Result};
+use crate::quoted;
 
 /// How the vectors of a text's tokens become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +56,8 @@ impl Pooling {
         found.ok_or_else(|| {
             let words = Pooling::ALL.map(|pooling| format!("\"{}\"", pooling.word()));
             Error::invalid(format!(
-                "pooling: {word:?} is unknown; expected one of {}",
+                "pooling: {} is unknown; expected one of {}",
+                quoted::text(word),
                 words.join(", ")
             ))
         })

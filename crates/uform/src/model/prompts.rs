@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{document::Document, files::Source};
 use crate::error::{Error, Result};
+use crate::quoted;
 
 /// A model's prompts, which are put before a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,14 +49,14 @@ impl Prompts {
         if let Some(default) = &default
             && !named.contains_key(default)
         {
-            let names: Vec<_> = named.keys().map(String::as_str).collect();
             return Err(Error::corrupt(format!(
-                "{}: default_prompt_name is {default:?}, which is none of its prompts: {}",
+                "{}: default_prompt_name is {}, which is none of its prompts: {}",
                 document.place(),
-                if names.is_empty() {
+                quoted::text(default),
+                if named.is_empty() {
                     "there are none".to_owned()
                 } else {
-                    names.join(", ")
+                    quoted::names(named.keys().map(String::as_str))
                 }
             )));
         }

@@ -2,7 +2,7 @@
 
 use super::pooling_mode::Pooling;
 use super::{EncodeOptions, Parts, Truncate};
-use crate::{Error, Result};
+use crate::{Error, Result, quoted};
 
 /// [`EncodeOptions`] as resolved against the model: nothing left to look up or to refuse.
 pub(super) struct Request {
@@ -69,19 +69,16 @@ pub(super) fn prompt_text<'a>(options: &'a EncodeOptions, parts: &'a Parts) -> R
     match settings.prompts.named.get(name) {
         Some(text) => Ok(text),
         None => {
-            let known: Vec<_> = settings
-                .prompts
-                .named
-                .keys()
-                .map(|name| format!("{name:?}"))
-                .collect();
+            let known = &settings.prompts.named;
             let known = if known.is_empty() {
                 "it has none: pass `promptText`".to_owned()
             } else {
-                format!("it has {}", known.join(", "))
+                let names = known.keys().map(String::as_str);
+                format!("it has {}", quoted::names(names))
             };
             Err(Error::invalid(format!(
-                "`prompt` is {name:?}, which is not a prompt of this model: {known}"
+                "`prompt` is {}, which is not a prompt of this model: {known}",
+                quoted::text(name)
             )))
         }
     }

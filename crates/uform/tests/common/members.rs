@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uform::executor::Control;
-use uform::mesh::rendezvous::{Meeting, join_watched};
-use uform::mesh::{Member, MemberDevice, Process};
+use uform::mesh::rendezvous::{Joined, Meeting, join_watched};
+use uform::mesh::{Member, MemberDevice, Prepared, Process};
 
 /// Set in such a process, to its [`Role`].
 const MARK: &str = "UFORM_TEST_MEMBER";
@@ -91,6 +91,14 @@ impl Role {
             devices: self.uuids.iter().map(device).collect(),
             gpus_per_multimem_domain: self.multimem,
             process,
+            no_collectives: None,
+        }
+    }
+
+    /// What it has for the others.
+    pub fn prepared(&self) -> Prepared {
+        Prepared {
+            no_multicast: self.no_multicast.clone(),
             payload: vec![self.index as u8, 0xab],
             no_collectives: None,
         }
@@ -162,16 +170,13 @@ pub fn be_a_member() {
         job: &role.job,
         timeout: Duration::from_secs_f64(role.seconds),
     };
-    let mut tried = |_: &[Member]| match &role.no_multicast {
-        Some(reason) => Err(reason.clone()),
-        None => Ok(()),
-    };
+    let mut prepare = |_: &[Member]| role.prepared();
     let start = Instant::now();
     let ending = join_watched(
         role.member(),
         &meeting,
         &Control::new(),
-        &mut tried,
+        &mut prepare,
         Box::leak(Box::new(watch)),
     );
     let seconds = start.elapsed().as_secs_f64();
@@ -180,8 +185,8 @@ pub fn be_a_member() {
             "seconds": seconds,
             "joined": {
                 "indexes": joined.members.iter().map(|member| member.index).collect::<Vec<_>>(),
-                "payloads": joined.members.iter().map(|member| &member.payload).collect::<Vec<_>>(),
-                "noMulticast": joined.no_multicast,
+                "payloads": each(joined, |prepared| json!(prepared.payload)),
+                "noMulticast": each(joined, |prepared| json!(prepared.no_multicast)),
                 "leftovers": joined.leftovers,
             },
         }),
@@ -191,6 +196,11 @@ pub fn be_a_member() {
     };
     println!("MEMBER {told}");
     thread::sleep(Duration::from_millis(role.stay));
+}
+
+/// Something of what every process has made ready.
+fn each(joined: &Joined, part: impl Fn(&Prepared) -> Value) -> Vec<Value> {
+    joined.prepared.iter().map(part).collect()
 }
 
 /// Starts them all, in this order, and waits for all.

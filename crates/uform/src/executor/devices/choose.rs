@@ -4,7 +4,7 @@ use super::{is_driven, runtime_of};
 use crate::device::{Device, Runtime, free_memory, has_faulted};
 use crate::hardware::{GpuClass, GpuDevice};
 use crate::placement::VramOptions;
-use crate::{Error, Result};
+use crate::{Error, Result, quoted};
 
 /// The devices that options mean on a machine, and the class whose kernels run on each.
 pub(super) fn choose(options: &VramOptions, listed: &[GpuDevice]) -> Result<Vec<(u32, GpuClass)>> {
@@ -32,8 +32,8 @@ pub(super) fn choose(options: &VramOptions, listed: &[GpuDevice]) -> Result<Vec<
         };
         let all: Vec<_> = (0..).zip(listed).map(|(ordinal, _)| ordinal).collect();
         return Err(Error::invalid(format!(
-            "`devices` is {:?}: {wrong}; accepted, each once: {}",
-            options.devices,
+            "`devices` is {}: {wrong}; accepted, each once: {}",
+            quoted::list(&options.devices),
             list(&all)
         )));
     }

@@ -32,7 +32,7 @@ use super::{Executor, Parts, Threads, default_lanes, limit_of};
 use crate::device::{Buffer, Device, Layout, Runtime, Staging, Stream, kernels::Kernels};
 use crate::hardware::{GpuClass, GpuVendor, gpu_devices};
 use crate::placement::{Place, VramOptions};
-use crate::{Error, Result, Status};
+use crate::{Error, Result, Status, quoted};
 
 /// What an executor drives.
 pub struct Devices {
@@ -311,7 +311,8 @@ impl Devices {
                 }
             };
             return Err(Error::invalid(format!(
-                "`devices` is {ordinals:?}: {wrong}; accepted, each once: {}",
+                "`devices` is {}: {wrong}; accepted, each once: {}",
+                quoted::list(ordinals),
                 list(&driven)
             )));
         }

@@ -26,7 +26,7 @@ use super::weights::{SINGLE, Weights};
 use super::{Model, ModelOptions};
 use crate::executor::{Control, Executor, Hold, complete};
 use crate::kernels::Precision;
-use crate::{Error, Result};
+use crate::{Error, Result, quoted};
 
 pub use self::samples::Likeness;
 
@@ -51,7 +51,8 @@ impl WeightFormat {
         let found = WeightFormat::ALL.into_iter().find(|one| one.word() == word);
         found.ok_or_else(|| {
             Error::invalid(format!(
-                "weights: {word:?} is not known; it is one of \"f16\", \"i8\""
+                "weights: {} is not known; it is one of \"f16\", \"i8\"",
+                quoted::text(word)
             ))
         })
     }
