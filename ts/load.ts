@@ -23,8 +23,8 @@ const moduleOption: Option<WasmModule | object> = (value, refuse) => {
     value instanceof URL ||
     value instanceof ArrayBuffer ||
     ArrayBuffer.isView(value) ||
-    (typeof Response !== "undefined" && value instanceof Response) ||
-    (typeof WebAssembly !== "undefined" && value instanceof WebAssembly.Module);
+    (typeof WebAssembly !== "undefined" && value instanceof WebAssembly.Module) ||
+    (typeof Response !== "undefined" && value instanceof Response);
   if (!isModule) {
     refuse(
       '"wasm32", "wasm32-relaxed", "wasm64", a URL, a Response, an ArrayBuffer, a Uint8Array or a ' +

@@ -97,7 +97,9 @@ function nameOf(module: WebAssembly.Module): WasmModule {
 async function compile(from: unknown): Promise<WebAssembly.Module> {
   if (from instanceof WebAssembly.Module) return from;
   if (from instanceof URL) return compile(await fetched(from));
-  if (typeof Response !== "undefined" && from instanceof Response) {
+  // Bytes need no `Response`: Node.js loads all of fetch when it is first named.
+  const isBytes = from instanceof ArrayBuffer || ArrayBuffer.isView(from);
+  if (!isBytes && typeof Response !== "undefined" && from instanceof Response) {
     if (from.ok) return compile(await from.arrayBuffer());
     const what = from.url || "the response";
     throw new IoError(`load: ${what} was answered with ${from.status} ${from.statusText}`);
