@@ -57,6 +57,18 @@ describe("the shared tests", () => {
 });
 
 describe("loading", () => {
+  test("of a file asks for nothing of fetch, which Node.js would load for it", () => {
+    script(
+      process.execPath,
+      `for (const name of ["fetch", "Headers", "Request", "Response"]) {
+         const get = () => { throw new Error(name + " was asked for"); };
+         Object.defineProperty(globalThis, name, { get });
+       }
+       await load();
+       Executor.forRam().free();`,
+    );
+  });
+
   test("a constructor before it throws an error that says so", () => {
     const told = script(
       process.execPath,

@@ -9,6 +9,7 @@
 //! neighbouring inputs (two or four of them), a step is 16 groups, and the inputs of the
 //! last step are padded with zeros. Every class reads this one order.
 
+use std::array;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ use crate::cpu::CpuClass;
 
 /// How many inputs are transposed at a time: a slice of a panel that stays in the nearest cache.
 const BLOCK: usize = 64;
+
+/// How many outputs are transposed together.
+const TOGETHER: usize = 4;
 
 /// Outputs of a panel of matrix tiles.
 pub(super) const TILES_COLUMNS: usize = 32;
@@ -335,26 +339,59 @@ impl Stacked<'_, f32> {
     /// Writes every element of an f32 panel.
     fn fill(&self, panel: Panel<'_>, columns: usize) {
         for (block, slice) in panel.values.chunks_mut(BLOCK * columns).enumerate() {
-            for column in 0..columns {
-                let targets = slice[column..].iter_mut().step_by(columns);
-                match self.row(panel.first + column) {
-                    Some(weights) => {
-                        for (target, weight) in targets.zip(&weights[block * BLOCK..]) {
-                            target.write(*weight);
-                        }
-                    }
-                    None => {
-                        for target in targets {
-                            target.write(0.0);
-                        }
+            let inputs = block * BLOCK..block * BLOCK + slice.len() / columns;
+            for column in (0..columns).step_by(TOGETHER) {
+                let count = TOGETHER.min(columns - column);
+                let rows: [_; TOGETHER] =
+                    array::from_fn(|next| self.row(panel.first + column + next));
+                if count == TOGETHER && rows.iter().all(Option::is_some) {
+                    let rows = rows.map(|row| &row.unwrap_or_default()[inputs.clone()]);
+                    transpose(rows, &mut slice[column..], columns);
+                    continue;
+                }
+                for (next, row) in rows[..count].iter().enumerate() {
+                    for (at, target) in slice[column + next..]
+                        .iter_mut()
+                        .step_by(columns)
+                        .enumerate()
+                    {
+                        target.write(row.map_or(0.0, |row| row[inputs.start + at]));
                     }
                 }
             }
         }
     }
 
-    /// Writes every group of a bf16 panel.
+    /// Writes every group of a bf16 panel, converting in the widest vectors of this machine: in
+    /// single numbers that would take longer than reading the weights.
     fn fill_bf16(&self, panel: Panel<'_>) {
+        #[cfg(all(target_arch = "x86_64", not(feature = "monoversioned")))]
+        {
+            #[target_feature(enable = "avx512f,avx512bw")]
+            fn in_avx512(source: &Stacked<'_, f32>, panel: Panel<'_>) {
+                source.fill_bf16_here(panel);
+            }
+
+            #[target_feature(enable = "avx2")]
+            fn in_avx2(source: &Stacked<'_, f32>, panel: Panel<'_>) {
+                source.fill_bf16_here(panel);
+            }
+
+            if is_x86_feature_detected!("avx512bw") {
+                // SAFETY: the CPU has the instructions; AVX-512 BW implies F.
+                return unsafe { in_avx512(self, panel) };
+            }
+            if is_x86_feature_detected!("avx2") {
+                // SAFETY: the CPU has the instructions.
+                return unsafe { in_avx2(self, panel) };
+            }
+        }
+        self.fill_bf16_here(panel);
+    }
+
+    /// The same in the vectors of whoever calls it.
+    #[inline(always)]
+    fn fill_bf16_here(&self, panel: Panel<'_>) {
         self.fill_tiles::<{ STEP_BYTES / 2 }>(panel.values, panel.first, |_, weights| {
             let (pairs, _) = weights.as_chunks::<2>();
             let mut groups = [0; SIDE];
@@ -396,6 +433,28 @@ impl Stacked<'_, i8> {
     }
 }
 
+/// Writes rows of one length as neighbouring columns, whose rows are `stride` apart, by squares: in single
+/// numbers it would take longer than reading the weights.
+fn transpose(rows: [&[f32]; TOGETHER], to: &mut [MaybeUninit<f32>], stride: usize) {
+    let squares = rows.map(|row| row.as_chunks::<TOGETHER>().0);
+    let whole = squares[0].len() * TOGETHER;
+    for (at, _) in squares[0].iter().enumerate() {
+        let square = squares.map(|rows| rows[at]);
+        for input in 0..TOGETHER {
+            let line = square.map(|row| row[input]);
+            let start = (at * TOGETHER + input) * stride;
+            for (target, weight) in to[start..][..TOGETHER].iter_mut().zip(line) {
+                target.write(weight);
+            }
+        }
+    }
+    for input in whole..rows[0].len() {
+        for (target, row) in to[input * stride..].iter_mut().zip(rows) {
+            target.write(row[input]);
+        }
+    }
+}
+
 /// A step's groups of i8.
 #[inline(always)]
 fn groups_of<T: Copy>(values: &[T; STEP_BYTES], number: impl Fn(T) -> i8) -> [u32; SIDE] {
@@ -432,6 +491,7 @@ impl<'a, T: Copy + Default> Stacked<'a, T> {
     }
 
     /// Writes a panel of matrix tiles; `convert` makes a step's groups of one column's weights.
+    #[inline(always)]
     fn fill_tiles<const INPUTS: usize>(
         &self,
         panel: &mut [MaybeUninit<f32>],

@@ -39,6 +39,8 @@ pub struct Environment {
     copies: OnceCell<Executor>,
     /// Deferred calls whose outcome was not delivered yet.
     outstanding: Cell<usize>,
+    /// Bytes outside the collector's heap that it is yet to be told of.
+    untold: Cell<i64>,
     closed: Cell<bool>,
 }
 
@@ -54,6 +56,7 @@ impl Environment {
             meshes: RefCell::default(),
             copies: OnceCell::new(),
             outstanding: Cell::new(0),
+            untold: Cell::new(0),
             closed: Cell::new(false),
         });
         let hook = Rc::into_raw(Rc::clone(&environment));
@@ -168,6 +171,11 @@ impl Environment {
 
     /// Tells the collector how much memory outside its heap came or went, in bytes.
     pub fn account(&self, bytes: i64) {
+        // What it was not told of cannot go.
+        let bytes = match bytes {
+            ..0 => bytes + self.untold.take(),
+            _ => bytes,
+        };
         let mut now = 0;
         if bytes != 0 {
             // SAFETY: on the JS thread, which handles of this environment never leave. A
@@ -217,6 +225,17 @@ impl Account {
     /// The environment the handle belongs to.
     pub fn environment(&self) -> &Environment {
         &self.environment
+    }
+
+    /// Sets what a new handle keeps, which the collector is told of when the next one sets it so. It begins to
+    /// search at once when it is told of a model; but of what is new nothing is garbage, and the search
+    /// would take the cores from the first call.
+    pub fn set_first(&self, bytes: usize) {
+        let environment = &self.environment;
+        environment.account(environment.untold.take());
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.bytes.set(bytes);
+        environment.untold.set(bytes);
     }
 
     /// Sets what the handle keeps now.

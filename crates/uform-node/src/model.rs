@@ -30,7 +30,7 @@ impl ModelHandle {
     /// A handle of the environment that asked for the model.
     pub fn new(model: Model, environment: Rc<Environment>) -> Self {
         let account = Account::new(environment);
-        account.set(model.bytes());
+        account.set_first(model.bytes());
         ModelHandle {
             model: RefCell::new(Some(model)),
             account,

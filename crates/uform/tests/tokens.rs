@@ -307,8 +307,14 @@ fn a_long_text_has_the_ids_it_has_in_one_piece() {
         ..Default::default()
     };
     let parts = prop::collection::vec(text(), 50);
-    proptest!(ProptestConfig::with_cases(10), |(parts in parts)| {
-        let once = parts.join(" and then ");
+    let between = prop::sample::select(vec![" and then ", "x,y", "東京", "", "x"]);
+    // What is one word, or is not: an added token may be at its ends.
+    let word = prop::collection::vec(prop::sample::select(vec!["a7", "[SEP]", "é", "-"]), 3);
+    let word =
+        (word, 100..90_000usize).prop_map(|(parts, length)| parts.join(&"Qy".repeat(length / 2)));
+    proptest!(ProptestConfig::with_cases(24), |(mut parts in parts, between in between, word in word)| {
+        parts.push(word);
+        let once = parts.join(between);
         // Longer than what is encoded in one piece, several times.
         let long = once.repeat(150_000 / once.len() + 1);
         let mut expected = Vec::new();

@@ -142,7 +142,9 @@ impl Module {
         let written = glue.join(format!("{}_bg.wasm", self.name));
         let module = folder.join(format!("{}.wasm", self.name));
         fs::rename(&written, &module).map_err(|error| cannot("move", &written, error))?;
-        self.tell_size(&module, &glue.join(format!("{}.js", self.name)))
+        let script = glue.join(format!("{}.js", self.name));
+        fetch_nothing(&script)?;
+        self.tell_size(&module, &script)
     }
 
     /// What a page downloads, beside the package's own JavaScript.
@@ -167,6 +169,25 @@ impl Module {
         }
         Ok(())
     }
+}
+
+/// Has the JavaScript half look first whether it was given a compiled module, as it always is: only then does
+/// it not ask for `Request` and `Response`, by which Node.js would load all of fetch, for longer than the
+/// module takes to compile.
+fn fetch_nothing(script: &Path) -> Result {
+    let mut text = fs::read_to_string(script).map_err(|error| cannot("read", script, error))?;
+    for (name, class) in [("module_or_path", "Request"), ("module", "Response")] {
+        let asks = format!("typeof {class} === 'function' && {name} instanceof {class}");
+        if text.matches(&asks).count() != 1 {
+            return Err(format!(
+                "{}: wasm-bindgen no longer asks once for `{asks}`",
+                script.display()
+            ));
+        }
+        let first = format!("!({name} instanceof WebAssembly.Module) && {asks}");
+        text = text.replace(&asks, &first);
+    }
+    fs::write(script, text).map_err(|error| cannot("write", script, error))
 }
 
 /// How many bytes are left of these by gzip, as servers use it.

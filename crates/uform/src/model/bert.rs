@@ -264,17 +264,18 @@ impl Step<'_> {
 
 impl Embeddings {
     /// Copies the tables out of the files.
-    pub(super) fn read(weights: &Weights, config: &BertConfig) -> Result<Self> {
+    pub(super) async fn read(weights: &Weights, config: &BertConfig) -> Result<Self> {
         let hidden = config.hidden_size;
-        let table = |name: &str, rows: usize| {
+        let table = async |name: &str, rows: usize| {
             let name = format!("embeddings.{name}.weight");
-            weights.tensor(&name, &[rows, hidden])?.into_vec()
+            let table = weights.tensor_in_steps(&name, &[rows, hidden]).await?;
+            table.into_vec()
         };
-        let mut kind = table("token_type_embeddings", config.token_types)?;
+        let mut kind = table("token_type_embeddings", config.token_types).await?;
         kind.truncate(hidden);
         Ok(Embeddings {
-            words: table("word_embeddings", config.vocabulary)?,
-            positions: table("position_embeddings", config.positions)?,
+            words: table("word_embeddings", config.vocabulary).await?,
+            positions: table("position_embeddings", config.positions).await?,
             kind,
             norm: LayerNorm::read(weights, "embeddings.LayerNorm", hidden)?,
         })

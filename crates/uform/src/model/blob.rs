@@ -16,11 +16,18 @@ use super::files::Bytes;
 #[cfg(feature = "native")]
 use crate::error::Error;
 use crate::error::Result;
+use crate::executor::{complete, pause};
 use crate::hardware::pages::prefer_huge;
-use crate::memory::zeros;
+use crate::memory::{with_room, zeros};
+
+/// What memory was refused for, in an error's words.
+const WHAT: &str = "a model's weights";
 
 /// Bytes that are looked at together: few enough to stay in a core's own cache.
 const CHUNK: usize = 128 << 10;
+
+/// Bytes after which others have their turn.
+const STEP: usize = 32 * CHUNK;
 
 /// Buffers of fewer bytes are not worth keeping for the next piece.
 const KEPT: usize = CHUNK;
@@ -120,52 +127,127 @@ impl Blob {
     /// # Panics
     /// When a range reaches beyond the size.
     pub fn piece(&self, range: Range<usize>, look: impl FnMut(&[u8])) -> Result<Piece<'_>> {
+        complete(self.piece_in_steps(range, look))
+    }
+
+    /// [`piece`](Self::piece), with a [`pause`] after every few megabytes.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub async fn piece_in_steps(
+        &self,
+        range: Range<usize>,
+        mut look: impl FnMut(&[u8]),
+    ) -> Result<Piece<'_>> {
         assert!(range.end as u64 <= self.size(), "a range within the file");
         Ok(Piece(match &self.0 {
             Contents::Memory(bytes) => {
                 let bytes = &bytes[range];
-                bytes.chunks(CHUNK).for_each(look);
+                for step in bytes.chunks(STEP) {
+                    step.chunks(CHUNK).for_each(&mut look);
+                    rest(step).await;
+                }
                 Held::Shared(bytes)
             }
-            Contents::Elsewhere(file) => Held::Read(file.read(range, look)?),
+            Contents::Elsewhere(file) => Held::Read(file.read(range, look).await?),
         }))
     }
 }
 
+/// Others' turn after a whole step.
+async fn rest(step: &[u8]) {
+    if step.len() == STEP {
+        pause().await;
+    }
+}
+
 impl Elsewhere {
-    fn read(&self, range: Range<usize>, mut look: impl FnMut(&[u8])) -> Result<Buffer<'_>> {
+    async fn read(&self, range: Range<usize>, look: impl FnMut(&[u8])) -> Result<Buffer<'_>> {
+        let count = range.len().div_ceil(size_of::<f32>());
         let mut buffer = Buffer {
-            floats: self.floats(range.len().div_ceil(size_of::<f32>()))?,
+            floats: Vec::new(),
             bytes: range.len(),
             file: self,
         };
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut buffer.floats);
-        let mut at = range.start as u64;
-        for chunk in bytes[..range.len()].chunks_mut(CHUNK) {
-            self.reader.read(at, chunk)?;
-            look(chunk);
-            at += chunk.len() as u64;
+        match self.spared(count) {
+            Some(floats) => buffer.floats = floats,
+            // WebAssembly brings no memory that is known to be zero: that would be written twice.
+            None if cfg!(not(feature = "native")) && buffer.bytes > CHUNK => {
+                buffer.floats = self.grown(range, look).await?;
+                return Ok(buffer);
+            }
+            None => buffer.floats = fresh(count)?,
         }
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut buffer.floats);
+        self.fill(range.start, &mut bytes[..range.len()], look)
+            .await?;
         Ok(buffer)
     }
 
-    /// Memory for so many floats at least, which hold whatever they hold.
-    fn floats(&self, count: usize) -> Result<Vec<f32>> {
-        if count * size_of::<f32>() >= KEPT {
-            let mut spare = self.spare();
-            if let Some(fits) = spare.iter().position(|floats| floats.len() >= count) {
-                return Ok(spare.swap_remove(fits));
+    /// The bytes of a range, and what is left of the last float.
+    async fn grown(&self, range: Range<usize>, mut look: impl FnMut(&[u8])) -> Result<Vec<f32>> {
+        let mut floats = with_room(range.len().div_ceil(size_of::<f32>()), WHAT)?;
+        let count = CHUNK / size_of::<f32>();
+        let mut passing = Buffer {
+            floats: self.spared(count).map_or_else(|| fresh(count), Ok)?,
+            bytes: CHUNK,
+            file: self,
+        };
+        for start in range.clone().step_by(CHUNK) {
+            let length = CHUNK.min(range.end - start);
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut passing.floats);
+            self.fill(start, &mut bytes[..length], &mut look).await?;
+            floats.extend_from_slice(&passing.floats[..length.div_ceil(size_of::<f32>())]);
+            if (start - range.start + CHUNK).is_multiple_of(STEP) {
+                pause().await;
             }
         }
-        let mut floats = zeros(count, "a model's weights")?;
-        prefer_huge(&mut floats);
         Ok(floats)
+    }
+
+    /// Reads the bytes from a place on.
+    async fn fill(
+        &self,
+        start: usize,
+        bytes: &mut [u8],
+        mut look: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let mut at = start as u64;
+        for step in bytes.chunks_mut(STEP) {
+            for chunk in step.chunks_mut(CHUNK) {
+                self.reader.read(at, chunk)?;
+                look(chunk);
+                at += chunk.len() as u64;
+            }
+            rest(step).await;
+        }
+        Ok(())
+    }
+
+    /// Memory for so many floats at least, which hold whatever they hold, if some is left of another piece.
+    fn spared(&self, count: usize) -> Option<Vec<f32>> {
+        if count * size_of::<f32>() < KEPT {
+            return None;
+        }
+        let mut spare = self.spare();
+        let fits = spare.iter().position(|floats| floats.len() >= count)?;
+        Some(spare.swap_remove(fits))
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Vec<f32>>> {
         // A list is valid whatever a panicking thread was doing.
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// New memory for so many floats.
+fn fresh(count: usize) -> Result<Vec<f32>> {
+    let mut floats = zeros(count, WHAT)?;
+    prefer_huge(&mut floats);
+    Ok(floats)
 }
 
 #[cfg(feature = "native")]
@@ -229,7 +311,7 @@ impl Drop for Buffer<'_> {
 
 #[cfg(all(test, feature = "native"))]
 mod tests {
-    use super::{Blob, CHUNK};
+    use super::{Blob, CHUNK, Contents, STEP, complete};
     use crate::Status;
     use std::fs::{self, File, OpenOptions};
     use std::sync::Arc;
@@ -267,6 +349,35 @@ mod tests {
                     "{range:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn memory_that_grows_with_a_piece_holds_the_same() {
+        let bytes = numbers(STEP + 3 * CHUNK + 8);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weights");
+        fs::write(&path, &bytes).unwrap();
+        let disk = Blob::of_file(File::open(&path).unwrap(), "weights".into()).unwrap();
+        let Contents::Elsewhere(file) = &disk.0 else {
+            panic!("a file on disk");
+        };
+        for range in [
+            0..bytes.len(),
+            4..CHUNK + 12,
+            CHUNK..2 * CHUNK,
+            1..CHUNK + 3,
+            8..8,
+        ] {
+            let mut seen = Vec::new();
+            let look = |chunk: &[u8]| seen.extend_from_slice(chunk);
+            let floats = complete(file.grown(range.clone(), look)).unwrap();
+            assert_eq!(floats.len(), range.len().div_ceil(4));
+            let held: &[u8] = bytemuck::cast_slice(&floats);
+            assert!(
+                held[..range.len()] == bytes[range.clone()] && seen == bytes[range.clone()],
+                "{range:?}"
+            );
         }
     }
 

@@ -214,26 +214,29 @@ impl<'a> Files<'a> {
     }
 
     /// Loads every item, shared by the lanes: what each became, in their order.
-    pub(super) async fn load<T: Send>(
+    pub(super) async fn load<T: Send, F: Future<Output = Result<T>> + Send>(
         &self,
         team: &dyn ForkJoin,
         control: &Control,
-        load: impl Fn(Item) -> Result<T> + Sync,
+        load: impl Fn(Item) -> F + Sync,
     ) -> Result<Vec<T>> {
         let mut items = vec![(Item::Tokenizer, None), (Item::Embeddings, None)];
         items.extend((0..self.opened.config.layers).map(|layer| (Item::Layer(layer), None)));
         items.extend((0..self.opened.heads.len()).map(|head| (Item::Head(head), None)));
         self.report(control);
-        let load = |(item, loaded): &mut (Item, Option<Result<T>>)| {
-            *loaded = Some(control.check().and_then(|()| load(*item)));
-            self.report(control);
-        };
         if cfg!(feature = "native") {
             let lanes = &mut vec![(); team.lanes()];
-            for_each(team, lanes, &mut items, |(), item| load(item));
+            for_each(team, lanes, &mut items, |(), (item, loaded)| {
+                *loaded = Some(control.check().and_then(|()| complete(load(*item))));
+                self.report(control);
+            });
         } else {
-            for item in &mut items {
-                load(item);
+            for (item, loaded) in &mut items {
+                *loaded = Some(match control.check() {
+                    Ok(()) => load(*item).await,
+                    Err(error) => Err(error),
+                });
+                self.report(control);
                 pause().await;
             }
         }
@@ -363,7 +366,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn item(&self, item: Item) -> Result<Loaded> {
+    async fn item(&self, item: Item) -> Result<Loaded> {
         let Opened {
             config,
             settings,
@@ -373,7 +376,7 @@ impl<'a> Reader<'a> {
         let kernels = self.plan.kernels;
         Ok(match item {
             Item::Tokenizer => Loaded::Tokenizer(self.files.tokenizer()?),
-            Item::Embeddings => Loaded::Embeddings(Embeddings::read(weights, config)?),
+            Item::Embeddings => Loaded::Embeddings(Embeddings::read(weights, config).await?),
             Item::Layer(index) => {
                 let memory = (kernels, &self.region);
                 Loaded::Layer(Box::new(Layer::read(weights, config, memory, index)?))

@@ -6,7 +6,7 @@
 //! encoder is ([`config`]), and a handful of small files how the model wants to be
 //! used ([`settings`], [`prompts`]). The numbers are in safetensors files
 //! ([`blob`], [`tensors`], [`weights`], and of 8 bits [`quantized`]), the vocabulary in `tokenizer.json`
-//! ([`tokenizer_file`], [`tokenizer`], `pipeline`, `words`). `load` reads all of it in order; what is wrong
+//! ([`tokenizer_file`], [`tokenizer`], `pipeline`, `words`, `division`). `load` reads all of it in order; what is wrong
 //! with a file is said there, by name, before anything is computed. On the way it takes the
 //! model's [`Fingerprint`], and a loaded model can tell what it is ([`Description`]). `quantize`
 //! writes a model's files again, with smaller weights.
@@ -24,6 +24,7 @@ mod call;
 pub mod config;
 mod dense;
 mod description;
+mod division;
 pub mod document;
 mod embeddings;
 mod encode;

@@ -4,7 +4,7 @@
 //! WordPiece the last step is ours ([`Words`]): then the crate's pipeline is built with hardly any
 //! vocabulary, and its other steps are called one by one.
 
-use std::iter;
+use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokenizers::pipeline::{
@@ -12,18 +12,15 @@ use tokenizers::pipeline::{
     Segment, Span, SpecialSegmentIterator, normalize_all,
 };
 
+use super::division::Division;
 use super::words::Words;
-
-/// Bytes of a part of a text, about.
-const PART: usize = 32 << 10;
 
 /// See the module.
 pub struct Pipeline {
     steps: PipelineTokenizer,
     options: EncodeOptions,
     words: Option<Words>,
-    /// Whether a text has the ids of its [`parts`](Self::parts).
-    divisible: bool,
+    division: Option<Division>,
     /// What earlier texts were encoded in, one for each that was at once.
     spare: Mutex<Vec<Scratch>>,
 }
@@ -36,9 +33,12 @@ struct Scratch {
 }
 
 impl Pipeline {
-    /// The crate's pipeline, with `words` in the place of its model where there are some. `divisible`:
-    /// whether a text has the ids of its parts, where these are cut between two words of ASCII.
-    pub fn new(steps: PipelineTokenizer, words: Option<Words>, divisible: bool) -> Pipeline {
+    /// The crate's pipeline, with `words` in the place of its model where there are some.
+    pub fn new(
+        steps: PipelineTokenizer,
+        words: Option<Words>,
+        division: Option<Division>,
+    ) -> Pipeline {
         Pipeline {
             steps,
             options: EncodeOptions {
@@ -49,22 +49,16 @@ impl Pipeline {
                 truncation: Override::Off,
             },
             words,
-            divisible,
+            division,
             spare: Mutex::default(),
         }
     }
 
-    /// Parts of a text, end to end, whose ids are the text's: of some milliseconds of work each, where it can
-    /// be cut.
-    pub fn parts<'a>(&self, text: &'a str) -> impl Iterator<Item = &'a str> {
-        let mut rest = Some(text);
-        iter::from_fn(move || {
-            let text = rest?;
-            let cut = self.divisible.then(|| between_words(text, PART));
-            let (part, after) = text.split_at(cut.flatten().unwrap_or(text.len()));
-            rest = (!after.is_empty()).then_some(after);
-            Some(part)
-        })
+    /// Parts of a text whose ids, end to end, are the text's; all of it where it cannot be divided.
+    pub fn parts<'a>(&self, text: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
+        let divided = self.division.as_ref().map(|division| division.parts(text));
+        let whole = divided.is_none().then_some(Cow::Borrowed(text));
+        divided.into_iter().flatten().chain(whole)
     }
 
     /// Appends the ids of a text, without the special tokens around it.
@@ -138,34 +132,5 @@ impl Pipeline {
     fn spare(&self) -> MutexGuard<'_, Vec<Scratch>> {
         // Each is cleared before it is used, whatever a panicking thread was doing.
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The first place from `least` on that is before a space between two letters or digits of ASCII.
-fn between_words(text: &str, least: usize) -> Option<usize> {
-    let bytes = text.as_bytes().get(least..)?;
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric();
-    let place = bytes
-        .windows(3)
-        .position(|three| is_word(three[0]) && three[1] == b' ' && is_word(three[2]))?;
-    Some(least + place + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::between_words;
-
-    #[test]
-    fn a_text_is_cut_before_a_space_between_plain_words() {
-        for (text, least, cut) in [
-            ("", 0, None),
-            ("ab cd", 0, Some(2)),
-            ("ab cd", 1, Some(2)),
-            ("ab cd ef", 2, Some(5)),
-            ("ab  cd, ef é g h", 0, Some("ab  cd, ef é g".len())),
-            ("ab cd", 9, None),
-        ] {
-            assert_eq!(between_words(text, least), cut, "{text:?} from {least}");
-        }
     }
 }

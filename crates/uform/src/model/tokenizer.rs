@@ -116,7 +116,7 @@ impl Tokenizer {
             special: file.special,
             limit: settings.limit,
             cut_left: settings.cut_left.unwrap_or(file.cut_left),
-            pipeline: Pipeline::new(pipeline, file.words, file.divisible),
+            pipeline: Pipeline::new(pipeline, file.words, file.division),
         })
     }
 
@@ -147,7 +147,7 @@ impl Tokenizer {
         let first = out.len();
         let mut parts = self.pipeline.parts(text).peekable();
         while let Some(part) = parts.next() {
-            if let Err(error) = self.pipeline.encode(part, out) {
+            if let Err(error) = self.pipeline.encode(&part, out) {
                 out.truncate(start);
                 return Err(
                     Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error),

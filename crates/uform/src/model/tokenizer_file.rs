@@ -4,10 +4,10 @@
 //! ones, so a file is rewritten first. Its vocabulary, nearly all of its bytes, is
 //! the same in either spelling: it is surveyed and passed on as it stands, which
 //! makes the rewriting ten times faster. A WordPiece vocabulary is not passed on but looked up in by
-//! ourselves ([`Words`]). The survey also refuses what the pipeline would take too seriously: it
+//! ourselves ([`Words`]), and such a file is read once. The survey also refuses what the pipeline would take too seriously: it
 //! sizes tables by the ids and lengths it is given, and recurses once a byte of a vocabulary entry.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize,
@@ -15,8 +15,9 @@ use serde::{
 };
 use serde_json::{Map, Value, json, value::RawValue};
 
+use super::division::Division;
 use super::settings::{NormalizerSettings, TokenSettings};
-use super::words::{Vocabulary, Words};
+use super::words::{Entries, Vocabulary, Words};
 use crate::error::{Error, Result};
 
 /// The longest vocabulary entry in bytes; real ones stay below 300.
@@ -32,8 +33,8 @@ pub struct TokenizerFile {
     pub canonical: String,
     /// The vocabulary, if it is one of WordPiece that has every added token.
     pub words: Option<Words>,
-    /// Whether a text has the ids of its parts, where these are cut between two words of ASCII.
-    pub divisible: bool,
+    /// How long texts can be divided; `None`: they cannot.
+    pub division: Option<Division>,
     /// The largest id of the vocabulary.
     pub largest_id: u32,
     /// The ids of special tokens, such as `[SEP]`.
@@ -48,25 +49,21 @@ impl TokenizerFile {
         let invalid = |error: serde_json::Error| {
             Error::corrupt(format!("{place}: not a valid tokenizer: {error}")).because(error)
         };
-        let root: BTreeMap<String, &RawValue> = serde_json::from_slice(bytes).map_err(invalid)?;
-        let Some(model) = root.get("model") else {
+        let Root { rest, model } = serde_json::from_slice(bytes).map_err(invalid)?;
+        let Some(ModelPart { rest: model, vocab }) = model else {
             return Err(Error::corrupt(format!("{place}: model is missing")));
         };
-        let model: BTreeMap<String, &RawValue> =
-            serde_json::from_str(model.get()).map_err(invalid)?;
-        let Some(&vocabulary) = model.get("vocab") else {
+        let Some(survey) = vocab else {
             return Err(Error::corrupt(format!("{place}: model.vocab is missing")));
         };
-        let survey: Survey = serde_json::from_str(vocabulary.get()).map_err(invalid)?;
 
         // The rest as values, with an empty vocabulary of the same kind.
-        let empty = if vocabulary.get().starts_with('[') {
-            json!([])
-        } else {
-            json!({})
+        let empty = match survey.is_list {
+            true => json!([]),
+            false => json!({}),
         };
-        let mut rest = values(root, "model").map_err(invalid)?;
-        let mut model = values(model, "vocab").map_err(invalid)?;
+        let mut rest = values(rest).map_err(invalid)?;
+        let mut model = values(model).map_err(invalid)?;
         check_words(place, &model)?;
         check_added(place, &rest)?;
         model.insert("vocab".to_owned(), empty);
@@ -83,16 +80,16 @@ impl TokenizerFile {
         tokenizers::canonicalize_value(&mut rest).map_err(|error| {
             Error::corrupt(format!("{place}: not a valid tokenizer: {error}")).because(error)
         })?;
-        let words = words(&rest, &survey.entries);
-        let divisible = words.is_some() && is_divisible(&rest);
+        let words = words(&rest, survey.entries);
+        let division = words.as_ref().and_then(|_| Division::of(&rest));
         let needed = words.as_ref().and_then(|words| needed(&rest, words));
         Ok(TokenizerFile {
             canonical: match &needed {
                 Some(needed) => splice(rest, &needed.to_string()),
-                None => splice(rest, vocabulary.get()),
+                None => splice(rest, vocabulary(bytes).map_err(invalid)?.get()),
             },
             words: words.filter(|_| needed.is_some()),
-            divisible,
+            division,
             largest_id: survey.largest_id,
             special,
             cut_left,
@@ -100,26 +97,14 @@ impl TokenizerFile {
     }
 }
 
-/// Whether a canonical file cuts words as BERT does, and no added token reaches over a space.
-fn is_divisible(rest: &Value) -> bool {
-    let is = |part: &str, kind: &str| rest[part]["type"] == kind;
-    let mut added = rest["added_tokens"].as_array().into_iter().flatten();
-    is("normalizer", "BertNormalizer")
-        && is("pre_tokenizer", "BertPreTokenizer")
-        && added.all(|token| {
-            let content = token["content"].as_str();
-            content.is_some_and(|content| !content.contains(char::is_whitespace))
-        })
-}
-
 /// The words of a canonical file whose model is WordPiece. A file in which something is missing has
 /// none: the pipeline's reader says what.
-fn words(rest: &Value, entries: &[(Cow<'_, str>, u32)]) -> Option<Words> {
+fn words(rest: &Value, entries: Entries) -> Option<Words> {
     let model = rest
         .get("model")
         .filter(|model| model["type"] == "WordPiece")?;
     let longest_word = model["max_input_chars_per_word"].as_u64()?;
-    Words::new(&Vocabulary {
+    Words::new(Vocabulary {
         entries,
         continuing_prefix: model["continuing_subword_prefix"].as_str()?,
         unknown: model["unk_token"].as_str()?,
@@ -141,12 +126,24 @@ fn needed(rest: &Value, words: &Words) -> Option<Value> {
     entries.collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
-/// Every entry but one, as values.
-fn values(
-    entries: BTreeMap<String, &RawValue>,
-    without: &str,
-) -> serde_json::Result<Map<String, Value>> {
-    let entries = entries.into_iter().filter(|(key, _)| key != without);
+/// The vocabulary as the file spells it.
+fn vocabulary(bytes: &[u8]) -> serde_json::Result<&RawValue> {
+    #[derive(Deserialize)]
+    struct File<'a> {
+        #[serde(borrow)]
+        model: Model<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Model<'a> {
+        #[serde(borrow)]
+        vocab: &'a RawValue,
+    }
+    serde_json::from_slice(bytes).map(|file: File<'_>| file.model.vocab)
+}
+
+/// Entries as values.
+fn values(entries: BTreeMap<String, &RawValue>) -> serde_json::Result<Map<String, Value>> {
+    let entries = entries.into_iter();
     entries
         .map(|(key, raw)| Ok((key, serde_json::from_str(raw.get())?)))
         .collect()
@@ -236,12 +233,85 @@ fn check_added(place: &str, rest: &Map<String, Value>) -> Result<()> {
     }
 }
 
+/// A file, read once: its vocabulary is nearly all of it.
+#[derive(Default)]
+struct Root<'a> {
+    rest: BTreeMap<String, &'a RawValue>,
+    model: Option<ModelPart<'a>>,
+}
+
+/// Its model.
+#[derive(Default)]
+struct ModelPart<'a> {
+    rest: BTreeMap<String, &'a RawValue>,
+    vocab: Option<Survey>,
+}
+
+impl<'de> Deserialize<'de> for Root<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let (rest, model) = Apart::of("model", deserializer)?;
+        Ok(Root { rest, model })
+    }
+}
+
+impl<'de> Deserialize<'de> for ModelPart<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let (rest, vocab) = Apart::of("vocab", deserializer)?;
+        Ok(ModelPart { rest, vocab })
+    }
+}
+
+/// Reads an object of which one entry is to be read as something else than the others, which are left as they
+/// are spelled. Of entries of one name the last counts.
+struct Apart<T> {
+    key: &'static str,
+    kind: PhantomData<T>,
+}
+
+/// The others, and the one.
+type Parts<'a, T> = (BTreeMap<String, &'a RawValue>, Option<T>);
+
+impl<'de, T: Deserialize<'de>> Apart<T> {
+    fn of<D: Deserializer<'de>>(
+        key: &'static str,
+        deserializer: D,
+    ) -> std::result::Result<Parts<'de, T>, D::Error> {
+        let kind = PhantomData;
+        deserializer.deserialize_map(Apart { key, kind })
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Apart<T> {
+    type Value = Parts<'de, T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object with {:?}", self.key)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(
+        self,
+        mut map: A,
+    ) -> std::result::Result<Self::Value, A::Error> {
+        let (mut rest, mut apart) = (BTreeMap::new(), None);
+        while let Some(key) = map.next_key::<String>()? {
+            if key == self.key {
+                apart = Some(map.next_value()?);
+            } else {
+                rest.insert(key, map.next_value()?);
+            }
+        }
+        Ok((rest, apart))
+    }
+}
+
 /// What a vocabulary asks of the tables built for it.
 #[derive(Default)]
-struct Survey<'a> {
+struct Survey {
+    /// Whether it is a list of pieces rather than an object of ids.
+    is_list: bool,
     largest_id: u32,
     /// The entries of a vocabulary that gives each its id.
-    entries: Vec<(Cow<'a, str>, u32)>,
+    entries: Entries,
 }
 
 /// A vocabulary entry's text; borrowed where the file spells it without escapes.
@@ -260,12 +330,12 @@ impl Entry<'_> {
     }
 }
 
-impl<'de> Deserialize<'de> for Survey<'de> {
+impl<'de> Deserialize<'de> for Survey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         struct Walk;
 
         impl<'de> Visitor<'de> for Walk {
-            type Value = Survey<'de>;
+            type Value = Survey;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a vocabulary: an object of ids, or a list of pieces with scores")
@@ -274,12 +344,14 @@ impl<'de> Deserialize<'de> for Survey<'de> {
             fn visit_map<A: MapAccess<'de>>(
                 self,
                 mut map: A,
-            ) -> std::result::Result<Survey<'de>, A::Error> {
+            ) -> std::result::Result<Survey, A::Error> {
                 let mut survey = Survey::default();
                 while let Some((entry, id)) = map.next_entry::<Entry<'de>, u32>()? {
                     entry.check()?;
                     survey.largest_id = survey.largest_id.max(id);
-                    survey.entries.push((entry.0, id));
+                    if !survey.entries.push(&entry.0, id) {
+                        return Err(A::Error::custom("a vocabulary of more than 4 GiB"));
+                    }
                 }
                 Ok(survey)
             }
@@ -287,7 +359,7 @@ impl<'de> Deserialize<'de> for Survey<'de> {
             fn visit_seq<A: SeqAccess<'de>>(
                 self,
                 mut pieces: A,
-            ) -> std::result::Result<Survey<'de>, A::Error> {
+            ) -> std::result::Result<Survey, A::Error> {
                 let mut count = 0u32;
                 while let Some((entry, _)) = pieces.next_element::<(Entry<'de>, IgnoredAny)>()? {
                     entry.check()?;
@@ -295,6 +367,7 @@ impl<'de> Deserialize<'de> for Survey<'de> {
                     count = more.ok_or_else(|| A::Error::custom("too many pieces"))?;
                 }
                 Ok(Survey {
+                    is_list: true,
                     largest_id: count.saturating_sub(1),
                     ..Survey::default()
                 })
@@ -367,33 +440,6 @@ mod tests {
             // What we look up need not be there for the crate.
             let whole = file.canonical.contains("\"##b\"") || what.contains("WordLevel");
             assert_eq!(whole, !ours, "{}", file.canonical);
-        }
-    }
-
-    #[test]
-    fn texts_are_divided_where_words_are_berts_and_added_tokens_have_no_space() {
-        let bert = json!({
-            "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
-            "strip_accents": null, "lowercase": true,
-        });
-        let words = json!({ "type": "BertPreTokenizer" });
-        let table = [
-            (&bert, &words, "[SEP]", true),
-            (&json!(null), &words, "[SEP]", false),
-            (&bert, &json!({ "type": "Whitespace" }), "[SEP]", false),
-            (&bert, &words, "[A B]", false),
-        ];
-        for (normalizer, pre_tokenizer, added, divisible) in table {
-            let model = json!({
-                "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                "max_input_chars_per_word": 100,
-                "vocab": { "[UNK]": 0, "[SEP]": 1, "[A B]": 2 },
-            });
-            let file = prepared_with(model, added, normalizer.clone(), pre_tokenizer.clone());
-            assert_eq!(
-                file.divisible, divisible,
-                "{normalizer} {pre_tokenizer} {added}"
-            );
         }
     }
 }

@@ -29,6 +29,7 @@ use super::{
     tensors::{self, Entries, Header, Tensor},
 };
 use crate::error::{Error, Result, Status};
+use crate::executor::complete;
 use crate::memory::with_room;
 
 /// The name of weights in one file.
@@ -169,6 +170,14 @@ impl Weights {
     /// bf16, and, of matrices, i8; and those of [`Blob::piece`]. Of i8 also the errors of
     /// [`quantized`](Self::quantized), and `OutOfMemory`.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Values<'_>> {
+        complete(self.tensor_in_steps(name, shape))
+    }
+
+    /// [`tensor`](Self::tensor), with pauses in one of many megabytes.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn tensor_in_steps(&self, name: &str, shape: &[usize]) -> Result<Values<'_>> {
         let located = self.locate(name, shape)?;
         let tensor = &located.tensor;
         let (full, place) = (&tensor.name, &self.place);
@@ -188,10 +197,11 @@ impl Weights {
             }
         };
         let (mut hash, mut finite) = (XxHash3_128::new(), true);
-        let bytes = self.piece(located, |chunk| {
+        let look = |chunk: &[u8]| {
             hash.write(chunk);
             finite &= all_finite(chunk);
-        })?;
+        };
+        let bytes = self.piece_in_steps(located, look).await?;
         let values = match tensor.dtype {
             Dtype::F16 => Values(Held::Converted(cast::<f16>(&bytes).to_f32_vec())),
             Dtype::BF16 => Values(Held::Converted(cast::<bf16>(&bytes).to_f32_vec())),
@@ -288,9 +298,18 @@ impl Weights {
 
     /// The bytes of a tensor, which count as read; `look` sees them as of [`Blob::piece`].
     fn piece(&self, located: &Located, look: impl FnMut(&[u8])) -> Result<Piece<'_>> {
+        complete(self.piece_in_steps(located, look))
+    }
+
+    async fn piece_in_steps(
+        &self,
+        located: &Located,
+        look: impl FnMut(&[u8]),
+    ) -> Result<Piece<'_>> {
         // `tensors::read` checked the range against the file.
         let (start, end) = located.tensor.range;
-        let bytes = self.files[located.file].blob.piece(start..end, look)?;
+        let blob = &self.files[located.file].blob;
+        let bytes = blob.piece_in_steps(start..end, look).await?;
         self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(bytes)
     }
@@ -486,19 +505,101 @@ fn cast<T: bytemuck::Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
     }
 }
 
-/// Whether no f32 of these is infinite or not a number. Written to be vectorised: it runs over
-/// every weight, and then costs less than fetching it from memory.
+/// Whether no f32 of these is infinite or not a number: what is added to a magnitude carries into the sign
+/// where it is infinity or more. Written to be vectorised, in blocks of several vectors: it runs over every
+/// weight, and then costs less than fetching it from memory.
 fn all_finite(bytes: &[u8]) -> bool {
-    let largest = bytes.as_chunks().0.iter().fold(0, |largest, value| {
-        (u32::from_le_bytes(*value) & 0x7fff_ffff).max(largest)
-    });
-    largest < f32::INFINITY.to_bits()
+    const CARRY: u32 = (1 << 31) - f32::INFINITY.to_bits();
+    let carried = |value: &[u8; 4]| (u32::from_le_bytes(*value) & 0x7fff_ffff) + CARRY;
+    let (blocks, rest) = bytes.as_chunks::<64>();
+    let mut all = [0; 16];
+    for block in blocks {
+        for (all, value) in all.iter_mut().zip(block.as_chunks().0) {
+            *all |= carried(value);
+        }
+    }
+    let rest = rest.as_chunks().0.iter().map(carried);
+    all.into_iter()
+        .chain(rest)
+        .all(|carried| carried >> 31 == 0)
 }
 
 /// The same of f16 or bf16, whose infinity has the bits `INFINITY`.
 fn halves_finite<const INFINITY: u16>(bytes: &[u8]) -> bool {
-    let largest = bytes.as_chunks().0.iter().fold(0, |largest, value| {
-        (u16::from_le_bytes(*value) & 0x7fff).max(largest)
-    });
-    largest < INFINITY
+    let carried = |value: &[u8; 2]| (u16::from_le_bytes(*value) & 0x7fff) + ((1 << 15) - INFINITY);
+    let (blocks, rest) = bytes.as_chunks::<64>();
+    let mut all = [0; 32];
+    for block in blocks {
+        for (all, value) in all.iter_mut().zip(block.as_chunks().0) {
+            *all |= carried(value);
+        }
+    }
+    let rest = rest.as_chunks().0.iter().map(carried);
+    all.into_iter()
+        .chain(rest)
+        .all(|carried| carried >> 15 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{all_finite, halves_finite};
+    use half::{bf16, f16};
+
+    /// Whether each of 70 numbers, of which one is `value`, counts as finite wherever it is.
+    fn finite<const BYTES: usize>(
+        ordinary: [u8; BYTES],
+        value: [u8; BYTES],
+        all: fn(&[u8]) -> bool,
+    ) -> bool {
+        let found = (0..70).map(|at| {
+            let mut numbers = [ordinary; 70];
+            numbers[at] = value;
+            all(numbers.as_flattened())
+        });
+        let found: Vec<bool> = found.collect();
+        assert!(found.iter().all(|one| *one == found[0]), "{value:?}");
+        found[0]
+    }
+
+    #[test]
+    fn what_is_not_finite_is_found_wherever_it_is() {
+        let numbers = [
+            0.0,
+            -0.0,
+            1.0,
+            f32::MAX,
+            f32::MIN,
+            1e-40,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::NAN,
+            -f32::NAN,
+            f32::from_bits(0x7f80_0001),
+        ];
+        for number in numbers {
+            let one = 1f32.to_le_bytes();
+            let found = finite(one, number.to_le_bytes(), all_finite);
+            assert_eq!(found, number.is_finite(), "{number}");
+        }
+        for bits in 0..=u16::MAX {
+            let (one, two) = (f16::from_bits(bits), bf16::from_bits(bits));
+            let bytes = bits.to_le_bytes();
+            assert_eq!(
+                halves_finite::<{ f16::INFINITY.to_bits() }>(&bytes),
+                one.is_finite(),
+                "{one}"
+            );
+            assert_eq!(
+                halves_finite::<{ bf16::INFINITY.to_bits() }>(&bytes),
+                two.is_finite(),
+                "{two}"
+            );
+        }
+        for bits in [0x7bff, 0x7c00, 0xfc01] {
+            let all = halves_finite::<{ f16::INFINITY.to_bits() }>;
+            let found = finite([0; 2], u16::to_le_bytes(bits), all);
+            assert_eq!(found, f16::from_bits(bits).is_finite(), "{bits:x}");
+        }
+        assert!(all_finite(&[]) && halves_finite::<{ f16::INFINITY.to_bits() }>(&[]));
+    }
 }

@@ -8,13 +8,44 @@
 //! build: of a model's cold start that was a third. What is hard about BERT's tokens, normalising and
 //! cutting text into words, remains the crate's.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::BuildHasher;
+
+/// The entries of a vocabulary and their ids, in the order of a file: their texts end to end, so that there
+/// is one piece of memory for all of them.
+#[derive(Default)]
+pub struct Entries {
+    texts: String,
+    /// Where each text ends, and its id.
+    entries: Vec<(u32, u32)>,
+}
+
+impl Entries {
+    /// Appends one; whether there is room, which is 4 GiB of texts.
+    #[must_use]
+    pub fn push(&mut self, text: &str, id: u32) -> bool {
+        let Ok(end) = u32::try_from(self.texts.len() + text.len()) else {
+            return false;
+        };
+        self.texts.push_str(text);
+        self.entries.push((end, id));
+        true
+    }
+
+    /// The text of an entry.
+    fn text(&self, index: usize) -> &str {
+        let start = match index {
+            0 => 0,
+            _ => self.entries[index - 1].0,
+        };
+        &self.texts[start as usize..self.entries[index].0 as usize]
+    }
+}
 
 /// What a file says of a WordPiece vocabulary.
 pub struct Vocabulary<'a> {
     /// Its entries and their ids; of two alike the last counts.
-    pub entries: &'a [(Cow<'a, str>, u32)],
+    pub entries: Entries,
     /// What an entry begins with that continues a word, such as `##`.
     pub continuing_prefix: &'a str,
     /// The entry that stands for a word of no entries.
@@ -25,10 +56,12 @@ pub struct Vocabulary<'a> {
 
 /// A WordPiece vocabulary, ready to look words up in.
 pub struct Words {
+    entries: Entries,
     /// Every entry, as a word begins with it.
-    whole: HashMap<Box<str>, u32>,
+    whole: Index,
     /// The entries that continue a word, without what marks them.
-    continued: HashMap<Box<str>, u32>,
+    continued: Index,
+    hashing: DefaultHashBuilder,
     unknown: u32,
     /// As [`Vocabulary::longest_word`].
     longest_word: usize,
@@ -36,32 +69,74 @@ pub struct Words {
     longest_entry: usize,
 }
 
+/// Some entries by their texts, of which so many bytes are left out.
+struct Index {
+    found: HashTable<u32>,
+    without: usize,
+}
+
+impl Index {
+    fn of(room: usize, without: usize) -> Index {
+        Index {
+            found: HashTable::with_capacity(room),
+            without,
+        }
+    }
+
+    /// Adds the entry at `index`; one of the same text goes.
+    fn insert(&mut self, entries: &Entries, index: usize, hashing: &DefaultHashBuilder) {
+        let text = |index: u32| &entries.text(index as usize)[self.without..];
+        let hash = |index: &u32| hashing.hash_one(text(*index));
+        // There are fewer entries than bytes of them.
+        let index = index as u32;
+        let is_same = |other: &u32| text(*other) == text(index);
+        self.found.entry(hash(&index), is_same, hash).insert(index);
+    }
+
+    /// The id of an entry.
+    fn get(&self, entries: &Entries, text: &str, hashing: &DefaultHashBuilder) -> Option<u32> {
+        let is_text = |index: &u32| &entries.text(*index as usize)[self.without..] == text;
+        let index = self.found.find(hashing.hash_one(text), is_text)?;
+        Some(entries.entries[*index as usize].1)
+    }
+}
+
 impl Words {
     /// The vocabulary of a file; `None` when its unknown token is not among its entries.
-    pub fn new(vocabulary: &Vocabulary<'_>) -> Option<Words> {
-        let entries = vocabulary.entries;
-        let mut whole = HashMap::with_capacity(entries.len());
-        let mut continued = HashMap::with_capacity(entries.len() / 4);
+    pub fn new(vocabulary: Vocabulary<'_>) -> Option<Words> {
+        let Vocabulary {
+            entries,
+            continuing_prefix,
+            unknown,
+            longest_word,
+        } = vocabulary;
+        let hashing = DefaultHashBuilder::default();
+        let count = entries.entries.len();
+        let mut whole = Index::of(count, 0);
+        let mut continued = Index::of(count / 4, continuing_prefix.len());
         let mut longest_entry = 0;
-        for (entry, id) in entries {
-            longest_entry = longest_entry.max(entry.len());
-            if let Some(rest) = entry.strip_prefix(vocabulary.continuing_prefix) {
-                continued.insert(rest.into(), *id);
+        for index in 0..count {
+            let text = entries.text(index);
+            longest_entry = longest_entry.max(text.len());
+            if text.starts_with(continuing_prefix) {
+                continued.insert(&entries, index, &hashing);
             }
-            whole.insert(entry.as_ref().into(), *id);
+            whole.insert(&entries, index, &hashing);
         }
         Some(Words {
-            unknown: *whole.get(vocabulary.unknown)?,
+            unknown: whole.get(&entries, unknown, &hashing)?,
+            entries,
             whole,
             continued,
-            longest_word: vocabulary.longest_word,
+            hashing,
+            longest_word,
             longest_entry,
         })
     }
 
     /// The id of an entry.
     pub fn id(&self, entry: &str) -> Option<u32> {
-        self.whole.get(entry).copied()
+        self.whole.get(&self.entries, entry, &self.hashing)
     }
 
     /// Appends the ids of a word, one at least unless it is empty.
@@ -73,31 +148,34 @@ impl Words {
             ids.push(self.unknown);
             return;
         }
-        let mut entries = &self.whole;
+        let mut index = &self.whole;
         while !rest.is_empty() {
-            let Some((id, length)) = self.longest(entries, rest) else {
+            let Some((id, length)) = self.longest(index, rest) else {
                 ids.truncate(before);
                 ids.push(self.unknown);
                 return;
             };
             ids.push(id);
             rest = &rest[length..];
-            entries = &self.continued;
+            index = &self.continued;
         }
     }
 
     /// The longest entry that a text begins with, and its bytes.
-    fn longest(&self, entries: &HashMap<Box<str>, u32>, text: &str) -> Option<(u32, usize)> {
+    fn longest(&self, index: &Index, text: &str) -> Option<(u32, usize)> {
         let most = text.len().min(self.longest_entry);
         let lengths = (1..=most).rev().filter(|end| text.is_char_boundary(*end));
-        let mut found = lengths.map(|end| (entries.get(&text[..end]), end));
-        found.find_map(|(id, end)| Some((*id?, end)))
+        let mut found = lengths.map(|end| {
+            let id = index.get(&self.entries, &text[..end], &self.hashing);
+            (id, end)
+        });
+        found.find_map(|(id, end)| Some((id?, end)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Vocabulary, Words};
+    use super::{Entries, Vocabulary, Words};
 
     const ENTRIES: [(&str, u32); 10] = [
         ("?", 0),
@@ -113,9 +191,13 @@ mod tests {
     ];
 
     fn words(unknown: &str) -> Option<Words> {
-        let entries = ENTRIES.map(|(entry, id)| (entry.into(), id));
-        Words::new(&Vocabulary {
-            entries: &entries,
+        let mut entries = Entries::default();
+        // Of two alike the last counts.
+        for (entry, id) in [("una", 98), ("##a", 97)].into_iter().chain(ENTRIES) {
+            assert!(entries.push(entry, id));
+        }
+        Words::new(Vocabulary {
+            entries,
             continuing_prefix: "##",
             unknown,
             longest_word: 6,

@@ -3,6 +3,7 @@
 //! The executor's host threads read items of the files side by side, and each copies what it read to
 //! every device: at no time is more of the model in host memory than one item a thread.
 
+use std::future;
 use std::sync::{Arc, Mutex};
 
 use half::bf16;
@@ -188,7 +189,7 @@ impl Job<'_> {
         control: &Control,
     ) -> Result<Tokenizer> {
         let Opened { weights, heads, .. } = &self.files.opened;
-        let item = |item| {
+        let load = |item| {
             match item {
                 Item::Tokenizer => return self.files.tokenizer().map(Some),
                 Item::Embeddings => places.read_tables(weights, self.config, targets)?,
@@ -199,7 +200,8 @@ impl Job<'_> {
             }
             Ok(None)
         };
-        let loaded = complete(self.files.load(team, control, item))?;
+        let load = |item| future::ready(load(item));
+        let loaded = complete(self.files.load(team, control, load))?;
         let tokenizer = loaded.into_iter().flatten().next();
         let Some(tokenizer) = tokenizer else {
             unreachable!("every item was read, or its error returned");
