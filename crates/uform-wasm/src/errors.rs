@@ -33,7 +33,7 @@ pub fn internal(error: serde_wasm_bindgen::Error) -> JsValue {
 }
 
 /// Sets a property of an object of ours, which takes every property.
-pub fn set(object: &JsValue, name: &str, value: &JsValue) {
+fn set(object: &JsValue, name: &str, value: &JsValue) {
     let taken = Reflect::set(object, &name.into(), value);
     debug_assert_eq!(taken, Ok(true));
 }

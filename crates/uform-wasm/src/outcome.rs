@@ -3,11 +3,8 @@
 //! The engine tells an outcome in the middle of its own work. JavaScript is told after it, so
 //! that nothing of its user's runs while the engine does.
 
-use crate::{
-    errors::{refusal, set},
-    model::CompiledModel,
-};
-use js_sys::{Array, Float32Array, Object, Uint8Array, Uint32Array};
+use crate::{errors::refusal, model::CompiledModel};
+use js_sys::{Array, Float32Array, Uint8Array, Uint32Array};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use uform::model::{Embeddings, Model};
@@ -61,7 +58,7 @@ pub fn outcome_next() -> JsValue {
 /// Vectors as `[dimensions, data, tokens, truncated]`, which are copies: memory of the module moves when it
 /// grows.
 pub fn embeddings_value(found: Embeddings) -> JsValue {
-    let parts = [
+    let parts: [JsValue; 4] = [
         (found.dimensions as f64).into(),
         Float32Array::from(&found.data[..]).into(),
         Uint32Array::from(&found.tokens[..]).into(),
