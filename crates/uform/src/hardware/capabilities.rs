@@ -10,7 +10,7 @@ use super::gpu::{GpuVendor, gpu_devices};
 use super::topology::Topology;
 
 /// What this binary was built with, comma-separated: the words of the classes
-/// with kernels of their own, then `threads` and `forkunion` where host threads can be
+/// with kernels of their own, then `amx` and `vnni` where some of these multiply by them, `threads` and `forkunion` where host threads can be
 /// had and borrowed, `numa` where they and their memory can be placed, and `cuda` and `hip`
 /// where the vendors' devices can be listed, `nccl` where those of several processes can add up, and
 /// `mesh` where processes can meet; of WebAssembly what the module uses of `simd128`,
@@ -20,6 +20,9 @@ pub fn compiled() -> String {
         .iter()
         .map(|class| class.word())
         .collect();
+    let has = |class| CpuClass::COMPILED.contains(&class);
+    push(&mut words, "amx", has(CpuClass::IntelSapphire));
+    push(&mut words, "vnni", has(CpuClass::IntelIcelake));
     push(&mut words, "threads", cfg!(feature = "native"));
     push(&mut words, "forkunion", cfg!(feature = "native"));
     push(&mut words, "numa", CAN_PLACE);
@@ -106,7 +109,7 @@ mod tests {
         let classes = if cfg!(feature = "monoversioned") {
             "monoversioned"
         } else if cfg!(target_arch = "x86_64") {
-            "serial,intel-haswell,intel-skylake,intel-icelake,intel-sapphire"
+            "serial,intel-haswell,intel-skylake,intel-icelake,intel-sapphire,amx,vnni"
         } else if cfg!(target_arch = "aarch64") {
             "serial,aws-g2,apple-m2"
         } else if !cfg!(target_feature = "simd128") {

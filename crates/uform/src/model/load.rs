@@ -140,8 +140,8 @@ pub(super) struct Plan {
         expect(dead_code, reason = "there is one memory")
     )]
     memory_domains: Vec<u32>,
-    /// How many threads read. Without an executor the tokenizer, which takes as long as the
-    /// weights, is read beside them.
+    /// How many threads read. Without an executor the tables, half of a small model, are read beside
+    /// the layers.
     #[cfg(feature = "native")]
     threads: usize,
 }
@@ -178,7 +178,7 @@ fn class_for(options: &ModelOptions, executor: &Executor) -> Result<CpuClass> {
     }
 }
 
-/// What one lane reads at a time. The tokenizer takes longest, so it comes first.
+/// What one lane reads at a time: what cannot be shared comes first.
 #[derive(Clone, Copy)]
 pub(super) enum Item {
     Tokenizer,
