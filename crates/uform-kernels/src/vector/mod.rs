@@ -70,7 +70,7 @@ macro_rules! class {
         };
         pub(super) const I8_TABLE: Kernels = Kernels {
             precision: Precision::I8,
-            tile_rows: TILES_ROWS,
+            tile_rows: <$i8 as vector::tiles::Tiles>::ROWS,
             panel_columns: TILES_COLUMNS,
             linear: linear_i8,
             ..TABLE

@@ -1,5 +1,7 @@
 //! `wasm32-v128` and `wasm64-extended`: WebAssembly's vectors of 128 bits. An engine has 16 registers of
-//! 4 lanes to give on x86-64: tiles of 4 rows by 2 vectors.
+//! 4 lanes to give on x86-64, but one: tiles of 6 rows by 2 vectors, beside which there is room for two
+//! vectors and a number. Fewer sums side by side wait for each other. Engines keep the order of
+//! instructions, so compilers have to (`xtask wasm` tells them), or there would be no such room.
 //!
 //! Whether a module uses relaxed SIMD is chosen when it is built, since an engine loads all of a
 //! module or nothing. With it f32 is multiplied and added in one instruction, which engines round once
@@ -55,7 +57,7 @@ fn leading(count: usize) -> v128 {
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for V4 {
     const LANES: usize = 4;
-    const TILE_ROWS: usize = 4;
+    const TILE_ROWS: usize = 6;
     const TILE_VECTORS: usize = 2;
     const WORD_ROWS: usize = 3;
     const ZERO: Self = V4(f32x4(0.0, 0.0, 0.0, 0.0));
