@@ -65,6 +65,19 @@ pub(crate) trait Curve {
     /// # Safety
     /// The CPU has the class's instructions.
     unsafe fn at<V: Simd>(x: V) -> V;
+
+    /// The same for some vectors.
+    ///
+    /// # Safety
+    /// As for [`at`](Curve::at).
+    #[inline(always)]
+    unsafe fn each<V: Simd, const N: usize>(mut x: [V; N]) -> [V; N] {
+        for value in &mut x {
+            // SAFETY: handed on to the caller.
+            *value = unsafe { Self::at(*value) };
+        }
+        x
+    }
 }
 
 /// x.
@@ -85,6 +98,12 @@ impl Curve for Gelu {
     #[inline(always)]
     unsafe fn at<V: Simd>(x: V) -> V {
         // SAFETY: handed on to the caller.
+        unsafe { Self::each([x])[0] }
+    }
+
+    #[inline(always)]
+    unsafe fn each<V: Simd, const N: usize>(x: [V; N]) -> [V; N] {
+        // SAFETY: handed on to the caller.
         unsafe { gelu(x, GELU_LIMIT, GELU_SCALE, &GELU) }
     }
 }
@@ -97,28 +116,48 @@ impl Curve for GeluBf16 {
     #[inline(always)]
     unsafe fn at<V: Simd>(x: V) -> V {
         // SAFETY: handed on to the caller.
+        unsafe { Self::each([x])[0] }
+    }
+
+    #[inline(always)]
+    unsafe fn each<V: Simd, const N: usize>(x: [V; N]) -> [V; N] {
+        // SAFETY: handed on to the caller.
         unsafe { gelu(x, GELU_BF16_LIMIT, GELU_BF16_SCALE, &GELU_BF16) }
     }
 }
 
-/// x·Φ(x), with Φ as `coefficients` describes.
+/// x·Φ(x), with Φ as `coefficients` describes. All vectors take a step before the next one, so that
+/// a constant is read once.
 ///
 /// # Safety
 /// The CPU has the class's instructions.
 #[inline(always)]
-unsafe fn gelu<V: Simd, const N: usize>(
-    x: V,
+unsafe fn gelu<V: Simd, const TERMS: usize, const N: usize>(
+    mut x: [V; N],
     limit: f32,
     scale: f32,
-    terms: &'static [f32; N],
-) -> V {
+    terms: &'static [f32; TERMS],
+) -> [V; N] {
     // SAFETY: handed on to the caller.
     unsafe {
-        // Held from below, x·Φ(x) stays negligible however negative x is.
-        let x = V::splat(-limit).max(x);
-        let held = V::splat(limit).min(x);
-        let u = held.mul(held).fma(V::splat(scale), V::splat(-1.0));
-        x.mul(held.fma(horner(terms, u), V::splat(0.5)))
+        let (mut held, mut u) = (x, x);
+        for at in 0..N {
+            // Held from below, x·Φ(x) stays negligible however negative x is.
+            x[at] = V::splat(-limit).max(x[at]);
+            held[at] = V::splat(limit).min_of_numbers(x[at]);
+            u[at] = held[at].mul(held[at]).fma(V::splat(scale), V::splat(-1.0));
+        }
+        let terms = V::kept(terms);
+        let mut value = [V::splat(terms[TERMS - 1]); N];
+        for term in terms[..TERMS - 1].iter().rev() {
+            for (value, u) in value.iter_mut().zip(u) {
+                *value = value.fma(u, V::splat(*term));
+            }
+        }
+        for at in 0..N {
+            x[at] = x[at].mul(held[at].fma(value[at], V::splat(0.5)));
+        }
+        x
     }
 }
 
