@@ -18,12 +18,23 @@ unsafe fn exp_parts<V: Simd>(x: V) -> (V, V) {
     // SAFETY: handed on to the caller.
     unsafe {
         let x = V::splat(-EXP_LIMIT).max(x);
-        let x = V::splat(EXP_LIMIT).min(x);
+        exp_parts_of_held(V::splat(EXP_LIMIT).min(x), V::kept(&EXP))
+    }
+}
+
+/// As [`exp_parts`], of x within ±[`EXP_LIMIT`].
+///
+/// # Safety
+/// The CPU has the class's instructions.
+#[inline(always)]
+unsafe fn exp_parts_of_held<V: Simd>(x: V, terms: &[f32; 5]) -> (V, V) {
+    // SAFETY: handed on to the caller.
+    unsafe {
         let shifted = x.fma(V::splat(LOG2_E), V::splat(ROUNDER));
         let n = shifted.sub(V::splat(ROUNDER));
         let r = n.fma(V::splat(-LN_2_HIGH), x);
         let r = n.fma(V::splat(-LN_2_LOW), r);
-        let p = r.mul(r).fma(horner(&EXP, r), r);
+        let p = r.mul(r).fma(horner(terms, r), r);
         (p, shifted.mantissa_to_exponent())
     }
 }
@@ -33,8 +44,7 @@ unsafe fn exp_parts<V: Simd>(x: V) -> (V, V) {
 /// # Safety
 /// The CPU has the class's instructions.
 #[inline(always)]
-unsafe fn horner<V: Simd, const N: usize>(coefficients: &'static [f32; N], x: V) -> V {
-    let coefficients = V::kept(coefficients);
+unsafe fn horner<V: Simd, const N: usize>(coefficients: &[f32; N], x: V) -> V {
     // SAFETY: handed on to the caller.
     unsafe {
         let mut value = V::splat(coefficients[N - 1]);
@@ -55,6 +65,23 @@ pub(crate) unsafe fn exp<V: Simd>(x: V) -> V {
     unsafe {
         let (p, scale) = exp_parts(x);
         p.fma(scale, scale)
+    }
+}
+
+/// [`exp`] of numbers that are not above 0, some vectors of them, with less to hold.
+///
+/// # Safety
+/// The CPU has the class's instructions.
+#[inline(always)]
+pub(crate) unsafe fn exp_of_negative<V: Simd, const N: usize>(mut x: [V; N]) -> [V; N] {
+    let terms = V::kept(&EXP);
+    // SAFETY: handed on to the caller.
+    unsafe {
+        for value in &mut x {
+            let (p, scale) = exp_parts_of_held(V::splat(-EXP_LIMIT).max(*value), terms);
+            *value = p.fma(scale, scale);
+        }
+        x
     }
 }
 

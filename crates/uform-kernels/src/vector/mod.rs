@@ -213,6 +213,12 @@ pub(crate) trait Simd: Copy {
     unsafe fn fma(self, factor: Self, term: Self) -> Self;
     /// The larger; `other` when either is NaN.
     unsafe fn max(self, other: Self) -> Self;
+    /// The larger; anything when either is NaN.
+    #[inline(always)]
+    unsafe fn max_of_numbers(self, other: Self) -> Self {
+        // SAFETY: handed on to the caller.
+        unsafe { self.max(other) }
+    }
     /// The smaller; `other` when either is NaN.
     unsafe fn min(self, other: Self) -> Self;
     /// The smaller; anything when either is NaN.

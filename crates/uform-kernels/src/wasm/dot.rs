@@ -33,9 +33,12 @@ use crate::vector::tiles::{TileProduct, Tiles, column_words};
 /// Columns of a vector.
 const LANES: usize = 4;
 
-/// Rows whose products are summed side by side: as many as registers have room for. A sum waits for
-/// five cycles between two products, of which processors do two a cycle.
+/// Rows of bytes whose products are summed side by side: as many as registers have room for. A sum
+/// waits for five cycles between two products, of which processors do two a cycle.
 const TILE_ROWS: usize = 6;
+
+/// Rows of numbers of 16 bits alike: a product takes a register before it is added.
+const WORD_ROWS: usize = 4;
 
 /// Bytes of a row that is prepared: all rows stay in the nearest cache.
 const ROW_BYTES: usize = 1024;
@@ -94,7 +97,7 @@ impl Tiles for Dot {
                     }
                 }
                 let right = product.right.add(first * SIDE * TILES_COLUMNS);
-                let tiles = product.rows.div_ceil(TILE_ROWS);
+                let tiles = product.rows.div_ceil(way.rows());
                 let columns = way.columns();
                 for column in (0..TILES_COLUMNS).step_by(columns) {
                     let right = right.add(column_words(column));
@@ -137,6 +140,15 @@ impl Way {
         match self {
             Way::Bytes { .. } => 4,
             Way::Words => 8,
+        }
+    }
+
+    /// Rows whose products are summed side by side.
+    #[inline(always)]
+    fn rows(self) -> usize {
+        match self {
+            Way::Bytes { .. } => TILE_ROWS,
+            Way::Words => WORD_ROWS,
         }
     }
 
@@ -231,6 +243,22 @@ mod bytes {
     /// Their columns.
     pub(super) const COLUMNS: usize = VECTORS * LANES;
 
+    /// Does the same for each of `ROWS` rows. A loop would have to be unrolled, or sums lie in memory: a linker
+    /// that makes a module small leaves one of 6 rows as it is.
+    macro_rules! each_row {
+        ($row:ident $do:block) => {
+            each_row!($row $do 0 1 2 3 4 5)
+        };
+        ($row:ident $do:block $($at:literal)+) => {
+            $(if $at < ROWS {
+                let $row = $at;
+                $do
+            })+
+        };
+    }
+
+    const _: () = assert!(TILE_ROWS == 6, "as many rows as are written out");
+
     /// What a row's numbers take to be multiplied exactly: by the engine's choice nothing, or 128 as a
     /// byte without a sign; `None`: it multiplies neither.
     #[inline(always)]
@@ -266,32 +294,31 @@ mod bytes {
         // SAFETY: handed on to the caller.
         unsafe {
             let mut sums = [[i32x4_splat(0); VECTORS]; ROWS];
-            for (row, sums) in sums.iter_mut().enumerate() {
-                for (vector, sum) in sums.iter_mut().enumerate() {
-                    *sum = v128_load(out.add(row * TILES_COLUMNS + vector * LANES).cast());
-                }
-            }
+            each_row!(row {
+                let out = out.add(row * TILES_COLUMNS);
+                sums[row] = [v128_load(out.cast()), v128_load(out.add(LANES).cast())];
+            });
             for step in 0..steps {
                 let right = right.add(step * SIDE * TILES_COLUMNS);
                 for group in 0..SIDE {
-                    let mut weights = [i32x4_splat(0); VECTORS];
-                    for (vector, weights) in weights.iter_mut().enumerate() {
-                        *weights = v128_load(right.add(group * SIDE + vector * LANES).cast());
-                    }
-                    for (row, sums) in sums.iter_mut().enumerate() {
+                    let right = right.add(group * SIDE);
+                    let weights = [v128_load(right.cast()), v128_load(right.add(LANES).cast())];
+                    each_row!(row {
                         let numbers = rows[row].0.as_ptr().cast::<u32>();
                         let factors = v128_load32_splat(numbers.add(step * SIDE + group));
-                        for (sum, weights) in sums.iter_mut().zip(weights) {
-                            *sum = i32x4_relaxed_dot_i8x16_i7x16_add(weights, factors, *sum);
-                        }
-                    }
+                        let [first, second] = sums[row];
+                        sums[row] = [
+                            i32x4_relaxed_dot_i8x16_i7x16_add(weights[0], factors, first),
+                            i32x4_relaxed_dot_i8x16_i7x16_add(weights[1], factors, second),
+                        ];
+                    });
                 }
             }
-            for (row, sums) in sums.iter().enumerate() {
-                for (vector, sum) in sums.iter().enumerate() {
-                    v128_store(out.add(row * TILES_COLUMNS + vector * LANES).cast(), *sum);
-                }
-            }
+            each_row!(row {
+                let out = out.add(row * TILES_COLUMNS);
+                v128_store(out.cast(), sums[row][0]);
+                v128_store(out.add(LANES).cast(), sums[row][1]);
+            });
         }
     }
 }

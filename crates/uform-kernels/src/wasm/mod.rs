@@ -1,5 +1,5 @@
 //! `wasm32-v128` and `wasm64-extended`: WebAssembly's vectors of 128 bits. An engine has 16 registers of
-//! 4 lanes to give on x86-64, but one: tiles of 6 rows by 2 vectors, beside which there is room for two
+//! 4 lanes to give on x86-64, but one: tiles of 6 rows by 2 vectors at most, beside which there is room for two
 //! vectors and a number. Fewer sums side by side wait for each other. Engines keep the order of
 //! instructions, so compilers have to (`xtask wasm` tells them), or there would be no such room.
 //!
@@ -57,7 +57,8 @@ fn leading(count: usize) -> v128 {
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for V4 {
     const LANES: usize = 4;
-    const TILE_ROWS: usize = 6;
+    // Products that are not added at once take a register more.
+    const TILE_ROWS: usize = if RELAXED { 6 } else { 4 };
     const TILE_VECTORS: usize = 2;
     const WORD_ROWS: usize = 3;
     const FINISH_ROWS: usize = 3;
@@ -154,6 +155,11 @@ impl Simd for V4 {
         } else {
             f32x4_pmin(other.0, self.0)
         })
+    }
+    #[cfg(target_feature = "relaxed-simd")]
+    #[inline(always)]
+    unsafe fn max_of_numbers(self, other: Self) -> Self {
+        V4(f32x4_relaxed_max(self.0, other.0))
     }
     #[cfg(target_feature = "relaxed-simd")]
     #[inline(always)]
