@@ -49,6 +49,10 @@ pub const TARGET: &str = "wasm32-unknown-unknown";
 /// Of 64-bit addresses. Rust has no standard library compiled for it.
 const WIDE_TARGET: &str = "wasm64-unknown-unknown";
 
+/// Instructions in the order of the source, which engines keep: the kernels' is made for 15 registers. By
+/// its own mind the compiler would hold more numbers at a time. Measured: a sixth of speed.
+const IN_ORDER: &str = "-C llvm-args=-pre-RA-sched=source";
+
 /// Our own crates that a module is made of.
 const OWN: [&str; 3] = ["uform", "uform-kernels", "uform-wasm"];
 
@@ -102,7 +106,8 @@ impl Module {
     fn plain(&self, command: &mut Command) {
         let features = self.features;
         // Instead of those in `.cargo/config.toml`.
-        let flags = format!("-C target-feature={features} --cfg getrandom_backend=\"wasm_js\"");
+        let flags =
+            format!("{IN_ORDER} -C target-feature={features} --cfg getrandom_backend=\"wasm_js\"");
         command.env("RUSTFLAGS", flags);
     }
 
@@ -113,7 +118,10 @@ impl Module {
         command
             .args(["-Z", "build-std=std,panic_abort", "-Z", "profile-rustflags"])
             .env("RUSTC_BOOTSTRAP", "1")
-            .env("RUSTFLAGS", "--cfg getrandom_backend=\"custom\"");
+            .env(
+                "RUSTFLAGS",
+                format!("{IN_ORDER} --cfg getrandom_backend=\"custom\""),
+            );
         let features = self.features;
         for package in OWN {
             let flags = format!("rustflags = [\"-Ctarget-feature={features}\"]");

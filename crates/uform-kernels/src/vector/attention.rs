@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::ptr;
 
-use super::curves::exp;
+use super::curves::exp_of_negative;
 use super::tile::{MOST_ROWS, Product, Tile};
 use super::{Simd, load_up_to, store_up_to, total};
 use crate::attention::{Attention, Piece};
@@ -240,7 +240,8 @@ unsafe fn softmax<V: Simd>(scores: *mut f32, length: usize, scale: f32) -> f32 {
         for at in (0..length).step_by(V::LANES) {
             let score = V::load(scores.add(at));
             let count = length - at;
-            largest = largest.max(if count < V::LANES {
+            // A NaN's own weight will be one.
+            largest = largest.max_of_numbers(if count < V::LANES {
                 score.first_or(count, least)
             } else {
                 score
@@ -252,11 +253,25 @@ unsafe fn softmax<V: Simd>(scores: *mut f32, length: usize, scale: f32) -> f32 {
         let zero = V::splat(0.0);
         let mut sums = [zero; 4];
         let mut at = 0;
+        while length - at >= 4 * V::LANES {
+            let mut weights = [zero; 4];
+            for (place, weight) in weights.iter_mut().enumerate() {
+                let score = V::load(scores.add(at + place * V::LANES));
+                *weight = score.sub(largest).mul(scale);
+            }
+            weights = exp_of_negative(weights);
+            for (sum, weight) in sums.iter_mut().zip(weights) {
+                weight.store(scores.add(at));
+                *sum = sum.add(weight);
+                at += V::LANES;
+            }
+        }
         while at < length {
             for sum in &mut sums {
                 if at < length {
                     let count = length - at;
-                    let weight = exp(V::load(scores.add(at)).sub(largest).mul(scale));
+                    let score = V::load(scores.add(at));
+                    let [weight] = exp_of_negative([score.sub(largest).mul(scale)]);
                     weight.store(scores.add(at));
                     *sum = sum.add(if count < V::LANES {
                         weight.first_or(count, zero)

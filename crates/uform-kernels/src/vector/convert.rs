@@ -48,6 +48,13 @@ pub(super) unsafe fn convert_row<V: Simd>(values: *const f32, into: &Converted, 
             Precision::I8 => {
                 let mut largest = [V::ZERO; 2];
                 let mut at = 0;
+                while width - at >= 4 * V::LANES {
+                    for vector in 0..4 {
+                        let value = V::load(values.add(at + vector * V::LANES));
+                        largest[vector % 2] = largest[vector % 2].larger_magnitude(value);
+                    }
+                    at += 4 * V::LANES;
+                }
                 while at < width {
                     for largest in &mut largest {
                         if at < width {
@@ -70,7 +77,17 @@ pub(super) unsafe fn convert_row<V: Simd>(values: *const f32, into: &Converted, 
                 *into.tail(row) = tail;
                 let (factor, rounder) = (V::splat(factor), V::splat(I8_ROUNDER));
                 let out = into.row(row);
-                for at in (0..stride).step_by(V::LANES) {
+                let mut at = 0;
+                while width - at >= 4 * V::LANES {
+                    let mut four = [V::ZERO; 4];
+                    for (vector, value) in four.iter_mut().enumerate() {
+                        let from = values.add(at + vector * V::LANES);
+                        *value = V::load(from).mul(factor).add(rounder);
+                    }
+                    V::store_low_bytes_of_four(four, out.add(at));
+                    at += 4 * V::LANES;
+                }
+                for at in (at..stride).step_by(V::LANES) {
                     let value = value_or_zero::<V>(values, at, width);
                     value.mul(factor).add(rounder).store_low_bytes(out.add(at));
                 }

@@ -18,12 +18,23 @@ unsafe fn exp_parts<V: Simd>(x: V) -> (V, V) {
     // SAFETY: handed on to the caller.
     unsafe {
         let x = V::splat(-EXP_LIMIT).max(x);
-        let x = V::splat(EXP_LIMIT).min(x);
+        exp_parts_of_held(V::splat(EXP_LIMIT).min(x), V::kept(&EXP))
+    }
+}
+
+/// As [`exp_parts`], of x within ±[`EXP_LIMIT`].
+///
+/// # Safety
+/// The CPU has the class's instructions.
+#[inline(always)]
+unsafe fn exp_parts_of_held<V: Simd>(x: V, terms: &[f32; 5]) -> (V, V) {
+    // SAFETY: handed on to the caller.
+    unsafe {
         let shifted = x.fma(V::splat(LOG2_E), V::splat(ROUNDER));
         let n = shifted.sub(V::splat(ROUNDER));
         let r = n.fma(V::splat(-LN_2_HIGH), x);
         let r = n.fma(V::splat(-LN_2_LOW), r);
-        let p = r.mul(r).fma(horner(&EXP, r), r);
+        let p = r.mul(r).fma(horner(terms, r), r);
         (p, shifted.mantissa_to_exponent())
     }
 }
@@ -33,8 +44,7 @@ unsafe fn exp_parts<V: Simd>(x: V) -> (V, V) {
 /// # Safety
 /// The CPU has the class's instructions.
 #[inline(always)]
-unsafe fn horner<V: Simd, const N: usize>(coefficients: &'static [f32; N], x: V) -> V {
-    let coefficients = V::kept(coefficients);
+unsafe fn horner<V: Simd, const N: usize>(coefficients: &[f32; N], x: V) -> V {
     // SAFETY: handed on to the caller.
     unsafe {
         let mut value = V::splat(coefficients[N - 1]);
@@ -58,6 +68,23 @@ pub(crate) unsafe fn exp<V: Simd>(x: V) -> V {
     }
 }
 
+/// [`exp`] of numbers that are not above 0, some vectors of them, with less to hold.
+///
+/// # Safety
+/// The CPU has the class's instructions.
+#[inline(always)]
+pub(crate) unsafe fn exp_of_negative<V: Simd, const N: usize>(mut x: [V; N]) -> [V; N] {
+    let terms = V::kept(&EXP);
+    // SAFETY: handed on to the caller.
+    unsafe {
+        for value in &mut x {
+            let (p, scale) = exp_parts_of_held(V::splat(-EXP_LIMIT).max(*value), terms);
+            *value = p.fma(scale, scale);
+        }
+        x
+    }
+}
+
 /// A function of one variable, on vectors.
 pub(crate) trait Curve {
     /// The function's value for each lane.
@@ -65,6 +92,19 @@ pub(crate) trait Curve {
     /// # Safety
     /// The CPU has the class's instructions.
     unsafe fn at<V: Simd>(x: V) -> V;
+
+    /// The same for some vectors.
+    ///
+    /// # Safety
+    /// As for [`at`](Curve::at).
+    #[inline(always)]
+    unsafe fn each<V: Simd, const N: usize>(mut x: [V; N]) -> [V; N] {
+        for value in &mut x {
+            // SAFETY: handed on to the caller.
+            *value = unsafe { Self::at(*value) };
+        }
+        x
+    }
 }
 
 /// x.
@@ -85,6 +125,12 @@ impl Curve for Gelu {
     #[inline(always)]
     unsafe fn at<V: Simd>(x: V) -> V {
         // SAFETY: handed on to the caller.
+        unsafe { Self::each([x])[0] }
+    }
+
+    #[inline(always)]
+    unsafe fn each<V: Simd, const N: usize>(x: [V; N]) -> [V; N] {
+        // SAFETY: handed on to the caller.
         unsafe { gelu(x, GELU_LIMIT, GELU_SCALE, &GELU) }
     }
 }
@@ -97,28 +143,48 @@ impl Curve for GeluBf16 {
     #[inline(always)]
     unsafe fn at<V: Simd>(x: V) -> V {
         // SAFETY: handed on to the caller.
+        unsafe { Self::each([x])[0] }
+    }
+
+    #[inline(always)]
+    unsafe fn each<V: Simd, const N: usize>(x: [V; N]) -> [V; N] {
+        // SAFETY: handed on to the caller.
         unsafe { gelu(x, GELU_BF16_LIMIT, GELU_BF16_SCALE, &GELU_BF16) }
     }
 }
 
-/// x·Φ(x), with Φ as `coefficients` describes.
+/// x·Φ(x), with Φ as `coefficients` describes. All vectors take a step before the next one, so that
+/// a constant is read once.
 ///
 /// # Safety
 /// The CPU has the class's instructions.
 #[inline(always)]
-unsafe fn gelu<V: Simd, const N: usize>(
-    x: V,
+unsafe fn gelu<V: Simd, const TERMS: usize, const N: usize>(
+    mut x: [V; N],
     limit: f32,
     scale: f32,
-    terms: &'static [f32; N],
-) -> V {
+    terms: &'static [f32; TERMS],
+) -> [V; N] {
     // SAFETY: handed on to the caller.
     unsafe {
-        // Held from below, x·Φ(x) stays negligible however negative x is.
-        let x = V::splat(-limit).max(x);
-        let held = V::splat(limit).min(x);
-        let u = held.mul(held).fma(V::splat(scale), V::splat(-1.0));
-        x.mul(held.fma(horner(terms, u), V::splat(0.5)))
+        let (mut held, mut u) = (x, x);
+        for at in 0..N {
+            // Held from below, x·Φ(x) stays negligible however negative x is.
+            x[at] = V::splat(-limit).max(x[at]);
+            held[at] = V::splat(limit).min_of_numbers(x[at]);
+            u[at] = held[at].mul(held[at]).fma(V::splat(scale), V::splat(-1.0));
+        }
+        let terms = V::kept(terms);
+        let mut value = [V::splat(terms[TERMS - 1]); N];
+        for term in terms[..TERMS - 1].iter().rev() {
+            for (value, u) in value.iter_mut().zip(u) {
+                *value = value.fma(u, V::splat(*term));
+            }
+        }
+        for at in 0..N {
+            x[at] = x[at].mul(held[at].fma(value[at], V::splat(0.5)));
+        }
+        x
     }
 }
 

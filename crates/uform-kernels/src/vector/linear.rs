@@ -169,7 +169,6 @@ impl Place<'_> {
     /// As for [`finish`]; the columns are `WHOLE` vectors, or not.
     #[inline(always)]
     unsafe fn finish_vectors<V: Simd, S: Sums, C: Curve, const WHOLE: bool>(&self) {
-        let outputs = self.layer.weight.outputs();
         let Range { start, end } = self.columns;
         let mut column = start;
         while column < end {
@@ -178,69 +177,104 @@ impl Place<'_> {
             } else {
                 V::LANES.min(end - column)
             };
-            // SAFETY: `count` elements from `column` on are within the bias, and from each row's
-            // on within `out`. An operand's row is padded
-            // to whole vectors.
+            let mut row = self.rows.start;
+            // SAFETY: the rows are within the tile; the rest is handed on to the caller.
             unsafe {
-                let at = self.rows.start * outputs + column;
-                match &self.layer.out {
-                    Out::Rows(out) => {
-                        let mut out = out.at(at);
-                        for row in self.rows.clone() {
-                            let value = self.value::<V, S, C>(row, column, count);
-                            if WHOLE {
-                                value.store(out);
-                            } else {
-                                store_up_to(value, out, count);
-                            }
-                            out = out.wrapping_add(outputs);
-                        }
-                    }
-                    Out::Operand(operand) => {
-                        let mut out = operand.row(self.rows.start).cast::<u16>().add(column);
-                        for row in self.rows.clone() {
-                            self.value::<V, S, C>(row, column, count).store_bf16(out);
-                            out = out.wrapping_add(operand.form.stride() / 2);
-                        }
-                    }
+                while V::FINISH_ROWS == 3 && self.rows.end - row >= 3 {
+                    self.finish_rows::<V, S, C, WHOLE, 3>(row, column, count);
+                    row += 3;
+                }
+                while row < self.rows.end {
+                    self.finish_rows::<V, S, C, WHOLE, 1>(row, column, count);
+                    row += 1;
                 }
             }
             column += V::LANES;
         }
-        if end == outputs {
+        if end == self.layer.weight.outputs() {
             // SAFETY: handed on to the caller.
             unsafe { self.finish_padding::<V>(column) };
         }
     }
 
-    /// A vector of results, `count` of them.
+    /// A vector of each of some rows from `row` on, `count` elements of it.
     ///
     /// # Safety
     /// As for [`finish`].
     #[inline(always)]
-    unsafe fn value<V: Simd, S: Sums, C: Curve>(
+    unsafe fn finish_rows<V: Simd, S: Sums, C: Curve, const WHOLE: bool, const N: usize>(
         &self,
         row: usize,
         column: usize,
         count: usize,
-    ) -> V {
+    ) {
+        let outputs = self.layer.weight.outputs();
+        // SAFETY: `count` elements from `column` on are from each row's on within `out`. An operand's
+        // row is padded to whole vectors.
+        unsafe {
+            let values = self.values::<V, S, C, N>(row, column, count);
+            match &self.layer.out {
+                Out::Rows(out) => {
+                    let out = out.at(row * outputs + column);
+                    for (place, value) in values.into_iter().enumerate() {
+                        let out = out.wrapping_add(place * outputs);
+                        if WHOLE {
+                            value.store(out);
+                        } else {
+                            store_up_to(value, out, count);
+                        }
+                    }
+                }
+                Out::Operand(operand) => {
+                    for (place, value) in values.into_iter().enumerate() {
+                        value.store_bf16(operand.row(row + place).cast::<u16>().add(column));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Vectors of results, `count` of them each, of some rows from `row` on.
+    ///
+    /// # Safety
+    /// As for [`finish`].
+    #[inline(always)]
+    unsafe fn values<V: Simd, S: Sums, C: Curve, const N: usize>(
+        &self,
+        row: usize,
+        column: usize,
+        count: usize,
+    ) -> [V; N] {
+        let epilogue = &self.layer.epilogue;
         let within = (row - self.rows.start) * self.stride + (column - self.columns.start);
+        let mut values = [V::ZERO; N];
         // SAFETY: `count` elements from `column` on are within the bias and the factors, and from the row's on
         // within `out`.
         unsafe {
-            let mut value: V = S::load(self.layer, self.tile.add(within), row, column);
-            if let Some(bias) = self.layer.epilogue.bias {
-                value = value.add(load_up_to(bias.as_ptr().add(column), count));
+            for (place, value) in values.iter_mut().enumerate() {
+                let from = self.tile.add(within + place * self.stride);
+                *value = S::load(self.layer, from, row + place, column);
             }
-            value = C::at(value);
-            if let Some(factors) = self.layer.epilogue.factors {
-                value = value.mul(load_up_to(factors.as_ptr().add(column), count));
+            if let Some(bias) = epilogue.bias {
+                let bias: V = load_up_to(bias.as_ptr().add(column), count);
+                for value in &mut values {
+                    *value = value.add(bias);
+                }
             }
-            if let (true, Out::Rows(out)) = (self.layer.epilogue.residual, &self.layer.out) {
-                let at = row * self.layer.weight.outputs() + column;
-                value = value.add(load_up_to(out.at(at), count));
+            values = C::each(values);
+            if let Some(factors) = epilogue.factors {
+                let factors: V = load_up_to(factors.as_ptr().add(column), count);
+                for value in &mut values {
+                    *value = value.mul(factors);
+                }
             }
-            value
+            if let (true, Out::Rows(out)) = (epilogue.residual, &self.layer.out) {
+                for (place, value) in values.iter_mut().enumerate() {
+                    let at = (row + place) * self.layer.weight.outputs() + column;
+                    *value = value.add(load_up_to(out.at(at), count));
+                }
+            }
+            values
         }
     }
 

@@ -70,7 +70,7 @@ macro_rules! class {
         };
         pub(super) const I8_TABLE: Kernels = Kernels {
             precision: Precision::I8,
-            tile_rows: TILES_ROWS,
+            tile_rows: <$i8 as vector::tiles::Tiles>::ROWS,
             panel_columns: TILES_COLUMNS,
             linear: linear_i8,
             ..TABLE
@@ -173,6 +173,9 @@ pub(crate) trait Simd: Copy {
     const TILE_VECTORS: usize;
     /// Rows whose bf16 or i8 products are summed side by side: 3 or 6.
     const WORD_ROWS: usize;
+    /// Rows of a tile whose results are computed side by side: 1, or 3 where constants have to be read
+    /// again and again.
+    const FINISH_ROWS: usize = 1;
     /// All bits zero.
     const ZERO: Self;
 
@@ -210,8 +213,20 @@ pub(crate) trait Simd: Copy {
     unsafe fn fma(self, factor: Self, term: Self) -> Self;
     /// The larger; `other` when either is NaN.
     unsafe fn max(self, other: Self) -> Self;
+    /// The larger; anything when either is NaN.
+    #[inline(always)]
+    unsafe fn max_of_numbers(self, other: Self) -> Self {
+        // SAFETY: handed on to the caller.
+        unsafe { self.max(other) }
+    }
     /// The smaller; `other` when either is NaN.
     unsafe fn min(self, other: Self) -> Self;
+    /// The smaller; anything when either is NaN.
+    #[inline(always)]
+    unsafe fn min_of_numbers(self, other: Self) -> Self {
+        // SAFETY: handed on to the caller.
+        unsafe { self.min(other) }
+    }
     /// Each lane's bits shifted left by 23, from the low end of the mantissa to the exponent.
     unsafe fn mantissa_to_exponent(self) -> Self;
 
@@ -236,6 +251,14 @@ pub(crate) trait Simd: Copy {
     unsafe fn larger_magnitude(self, other: Self) -> Self;
     /// Writes `LANES` bytes: the lowest of each lane.
     unsafe fn store_low_bytes(self, to: *mut u8);
+    /// [`store_low_bytes`](Simd::store_low_bytes) of four vectors, end to end.
+    #[inline(always)]
+    unsafe fn store_low_bytes_of_four(four: [Self; 4], to: *mut u8) {
+        for (place, one) in four.into_iter().enumerate() {
+            // SAFETY: handed on to the caller.
+            unsafe { one.store_low_bytes(to.add(place * Self::LANES)) };
+        }
+    }
 
     /// The sum of all lanes, always added in the same order.
     unsafe fn sum(self) -> f32;

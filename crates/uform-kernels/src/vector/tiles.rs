@@ -57,6 +57,8 @@ pub(crate) struct TileProduct {
 pub(crate) trait Tiles {
     /// Whether sums are integers.
     const INTEGERS: bool;
+    /// The rows a product has, but for a batch's last: at most [`TILES_ROWS`].
+    const ROWS: usize = TILES_ROWS;
 
     /// # Safety
     /// The CPU has the instructions of the implementing class.
@@ -77,7 +79,7 @@ pub(crate) struct Block(pub [f32; TILES_ROWS * TILES_COLUMNS]);
 /// stay in a core's own cache. Measured with MiniLM: four times as many are a tenth slower.
 pub(crate) const PASSING_BYTES: usize = 1 << 17;
 
-/// The given tiles of rows, [`TILES_ROWS`] each, of the given panels.
+/// The given tiles of rows, [`Tiles::ROWS`] each, of the given panels.
 ///
 /// Some panels at a time, and for each tile of rows all of them: rows stay in the nearest
 /// cache, panels in the next one, and results leave in the order of memory. Meanwhile the
@@ -116,8 +118,8 @@ pub(crate) unsafe fn piece<V: Simd, T: Tiles>(
                 tiles => step_lines.div_ceil(tiles).next_multiple_of(4),
             };
             for tile in tiles.clone() {
-                let first_row = tile * TILES_ROWS;
-                let rows = first_row..(first_row + TILES_ROWS).min(layer.rows.rows());
+                let first_row = tile * T::ROWS;
+                let rows = first_row..(first_row + T::ROWS).min(layer.rows.rows());
                 for panel in group.clone() {
                     let first = panel * TILES_COLUMNS;
                     let columns = first..(first + TILES_COLUMNS).min(weight.outputs());

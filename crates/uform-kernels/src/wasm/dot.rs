@@ -28,14 +28,17 @@ use std::ptr;
 use crate::operand::STEP_BYTES;
 use crate::packed::TILES_COLUMNS;
 use crate::share;
-use crate::vector::tiles::{TILES_ROWS, TileProduct, Tiles};
+use crate::vector::tiles::{TileProduct, Tiles, column_words};
 
 /// Columns of a vector.
 const LANES: usize = 4;
 
-/// Rows whose products are summed side by side. Beside their sums and the weights, compilers keep a
-/// number of each in a register: 6 rows of bytes have a quarter less speed.
-const TILE_ROWS: usize = 4;
+/// Rows of bytes whose products are summed side by side: as many as registers have room for. A sum
+/// waits for five cycles between two products, of which processors do two a cycle.
+const TILE_ROWS: usize = 6;
+
+/// Rows of numbers of 16 bits alike: a product takes a register before it is added.
+const WORD_ROWS: usize = 4;
 
 /// Bytes of a row that is prepared: all rows stay in the nearest cache.
 const ROW_BYTES: usize = 1024;
@@ -59,7 +62,7 @@ enum Way {
 /// i8 by dot products.
 pub(super) struct Dot {
     /// The rows of a product, of some steps.
-    rows: [Groups; TILES_ROWS],
+    rows: [Groups; Dot::ROWS],
     way: Way,
     /// The product's left side when these are all its steps. A task's rows do not change.
     whole: *const u8,
@@ -67,11 +70,12 @@ pub(super) struct Dot {
 
 impl Tiles for Dot {
     const INTEGERS: bool = true;
+    const ROWS: usize = 5 * TILE_ROWS;
 
     #[inline(always)]
     unsafe fn begin() -> Self {
         Dot {
-            rows: [const { Groups([MaybeUninit::uninit(); ROW_BYTES]) }; TILES_ROWS],
+            rows: [const { Groups([MaybeUninit::uninit(); ROW_BYTES]) }; Dot::ROWS],
             way: Way::here(),
             whole: ptr::null(),
         }
@@ -92,18 +96,24 @@ impl Tiles for Dot {
                         way.prepare(left.add(first * STEP_BYTES), steps, groups);
                     }
                 }
-                let tiles = product.rows.div_ceil(TILE_ROWS);
-                for tile in 0..tiles {
-                    let rows = share(product.rows, tiles, tile);
-                    let out = product.out.add(rows.start * TILES_COLUMNS);
-                    let right = product.right.add(first * SIDE * TILES_COLUMNS);
-                    let left = self.rows[rows.start..].as_ptr();
-                    match rows.len() {
-                        1 => multiply::<1>(way, left.cast(), right, steps, out),
-                        2 => multiply::<2>(way, left.cast(), right, steps, out),
-                        3 => multiply::<3>(way, left.cast(), right, steps, out),
-                        4 => multiply::<4>(way, left.cast(), right, steps, out),
-                        more => unreachable!("a tile of {more} rows"),
+                let right = product.right.add(first * SIDE * TILES_COLUMNS);
+                let tiles = product.rows.div_ceil(way.rows());
+                let columns = way.columns();
+                for column in (0..TILES_COLUMNS).step_by(columns) {
+                    let right = right.add(column_words(column));
+                    for tile in 0..tiles {
+                        let rows = share(product.rows, tiles, tile);
+                        let out = product.out.add(rows.start * TILES_COLUMNS + column);
+                        let left = self.rows[rows.start..].as_ptr();
+                        match rows.len() {
+                            1 => multiply::<1>(way, left.cast(), right, steps, out),
+                            2 => multiply::<2>(way, left.cast(), right, steps, out),
+                            3 => multiply::<3>(way, left.cast(), right, steps, out),
+                            4 => multiply::<4>(way, left.cast(), right, steps, out),
+                            5 => multiply::<5>(way, left.cast(), right, steps, out),
+                            6 => multiply::<6>(way, left.cast(), right, steps, out),
+                            more => unreachable!("a tile of {more} rows"),
+                        }
                     }
                 }
             }
@@ -130,6 +140,24 @@ impl Way {
         match self {
             Way::Bytes { .. } => 4,
             Way::Words => 8,
+        }
+    }
+
+    /// Rows whose products are summed side by side.
+    #[inline(always)]
+    fn rows(self) -> usize {
+        match self {
+            Way::Bytes { .. } => TILE_ROWS,
+            Way::Words => WORD_ROWS,
+        }
+    }
+
+    /// Columns whose products are summed side by side.
+    #[inline(always)]
+    fn columns(self) -> usize {
+        match self {
+            Way::Bytes { .. } => bytes::COLUMNS,
+            Way::Words => LANES,
         }
     }
 
@@ -192,19 +220,11 @@ unsafe fn multiply<const ROWS: usize>(
     steps: usize,
     out: *mut f32,
 ) {
-    let columns = match way {
-        Way::Bytes { .. } => bytes::COLUMNS,
-        Way::Words => LANES,
-    };
-    for column in (0..TILES_COLUMNS).step_by(columns) {
-        let at = column / SIDE * SIDE * SIDE + column % SIDE;
-        // SAFETY: handed on to the caller; columns are within the panel.
-        unsafe {
-            let (right, out) = (right.add(at), out.add(column));
-            match way {
-                Way::Bytes { .. } => bytes::add_sums::<ROWS>(&*rows, right, steps, out),
-                Way::Words => add_words::<ROWS>(&*rows, right, steps, out),
-            }
+    // SAFETY: handed on to the caller.
+    unsafe {
+        match way {
+            Way::Bytes { .. } => bytes::add_sums::<ROWS>(&*rows, right, steps, out),
+            Way::Words => add_words::<ROWS>(&*rows, right, steps, out),
         }
     }
 }
@@ -222,6 +242,22 @@ mod bytes {
 
     /// Their columns.
     pub(super) const COLUMNS: usize = VECTORS * LANES;
+
+    /// Does the same for each of `ROWS` rows. A loop would have to be unrolled, or sums lie in memory: a linker
+    /// that makes a module small leaves one of 6 rows as it is.
+    macro_rules! each_row {
+        ($row:ident $do:block) => {
+            each_row!($row $do 0 1 2 3 4 5)
+        };
+        ($row:ident $do:block $($at:literal)+) => {
+            $(if $at < ROWS {
+                let $row = $at;
+                $do
+            })+
+        };
+    }
+
+    const _: () = assert!(TILE_ROWS == 6, "as many rows as are written out");
 
     /// What a row's numbers take to be multiplied exactly: by the engine's choice nothing, or 128 as a
     /// byte without a sign; `None`: it multiplies neither.
@@ -258,32 +294,31 @@ mod bytes {
         // SAFETY: handed on to the caller.
         unsafe {
             let mut sums = [[i32x4_splat(0); VECTORS]; ROWS];
-            for (row, sums) in sums.iter_mut().enumerate() {
-                for (vector, sum) in sums.iter_mut().enumerate() {
-                    *sum = v128_load(out.add(row * TILES_COLUMNS + vector * LANES).cast());
-                }
-            }
+            each_row!(row {
+                let out = out.add(row * TILES_COLUMNS);
+                sums[row] = [v128_load(out.cast()), v128_load(out.add(LANES).cast())];
+            });
             for step in 0..steps {
                 let right = right.add(step * SIDE * TILES_COLUMNS);
                 for group in 0..SIDE {
-                    let mut weights = [i32x4_splat(0); VECTORS];
-                    for (vector, weights) in weights.iter_mut().enumerate() {
-                        *weights = v128_load(right.add(group * SIDE + vector * LANES).cast());
-                    }
-                    for (row, sums) in sums.iter_mut().enumerate() {
+                    let right = right.add(group * SIDE);
+                    let weights = [v128_load(right.cast()), v128_load(right.add(LANES).cast())];
+                    each_row!(row {
                         let numbers = rows[row].0.as_ptr().cast::<u32>();
                         let factors = v128_load32_splat(numbers.add(step * SIDE + group));
-                        for (sum, weights) in sums.iter_mut().zip(weights) {
-                            *sum = i32x4_relaxed_dot_i8x16_i7x16_add(weights, factors, *sum);
-                        }
-                    }
+                        let [first, second] = sums[row];
+                        sums[row] = [
+                            i32x4_relaxed_dot_i8x16_i7x16_add(weights[0], factors, first),
+                            i32x4_relaxed_dot_i8x16_i7x16_add(weights[1], factors, second),
+                        ];
+                    });
                 }
             }
-            for (row, sums) in sums.iter().enumerate() {
-                for (vector, sum) in sums.iter().enumerate() {
-                    v128_store(out.add(row * TILES_COLUMNS + vector * LANES).cast(), *sum);
-                }
-            }
+            each_row!(row {
+                let out = out.add(row * TILES_COLUMNS);
+                v128_store(out.cast(), sums[row][0]);
+                v128_store(out.add(LANES).cast(), sums[row][1]);
+            });
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `wasm32-v128` and `wasm64-extended`: WebAssembly's vectors of 128 bits. An engine has 16 registers of
-//! 4 lanes to give on x86-64: tiles of 4 rows by 2 vectors.
+//! 4 lanes to give on x86-64, but one: tiles of 6 rows by 2 vectors at most, beside which there is room for two
+//! vectors and a number. Fewer sums side by side wait for each other. Engines keep the order of
+//! instructions, so compilers have to (`xtask wasm` tells them), or there would be no such room.
 //!
 //! Whether a module uses relaxed SIMD is chosen when it is built, since an engine loads all of a
 //! module or nothing. With it f32 is multiplied and added in one instruction, which engines round once
@@ -55,9 +57,11 @@ fn leading(count: usize) -> v128 {
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for V4 {
     const LANES: usize = 4;
-    const TILE_ROWS: usize = 4;
+    // Products that are not added at once take a register more.
+    const TILE_ROWS: usize = if RELAXED { 6 } else { 4 };
     const TILE_VECTORS: usize = 2;
     const WORD_ROWS: usize = 3;
+    const FINISH_ROWS: usize = 3;
     const ZERO: Self = V4(f32x4(0.0, 0.0, 0.0, 0.0));
 
     #[inline(always)]
@@ -152,6 +156,16 @@ impl Simd for V4 {
             f32x4_pmin(other.0, self.0)
         })
     }
+    #[cfg(target_feature = "relaxed-simd")]
+    #[inline(always)]
+    unsafe fn max_of_numbers(self, other: Self) -> Self {
+        V4(f32x4_relaxed_max(self.0, other.0))
+    }
+    #[cfg(target_feature = "relaxed-simd")]
+    #[inline(always)]
+    unsafe fn min_of_numbers(self, other: Self) -> Self {
+        V4(f32x4_relaxed_min(self.0, other.0))
+    }
     #[inline(always)]
     unsafe fn mantissa_to_exponent(self) -> Self {
         V4(i32x4_shl(self.0, 23))
@@ -208,6 +222,16 @@ impl Simd for V4 {
                 i8x16_shuffle::<0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12>(self.0, self.0);
             v128_store32_lane::<0>(bytes, to.cast());
         }
+    }
+    #[inline(always)]
+    unsafe fn store_low_bytes_of_four(four: [Self; 4], to: *mut u8) {
+        // Of each pair of 16 bits the lower ones, and of those of each pair of bytes.
+        let halves = [[four[0].0, four[1].0], [four[2].0, four[3].0]]
+            .map(|[one, next]| i16x8_shuffle::<0, 2, 4, 6, 8, 10, 12, 14>(one, next));
+        let bytes = i8x16_shuffle::<0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30>(
+            halves[0], halves[1],
+        );
+        unsafe { v128_store(to.cast(), bytes) };
     }
     #[inline(always)]
     unsafe fn sum(self) -> f32 {
