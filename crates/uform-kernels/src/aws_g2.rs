@@ -16,7 +16,7 @@ use super::operand::Conversion;
 use super::packed::TILES_COLUMNS;
 use super::precision::BF16_LEAST;
 use super::rows::{Embedded, Normed};
-use super::vector::tile::{LINE, PREFETCH, Product};
+use super::vector::tile::{LINE, Product};
 use super::vector::tiles::{TILES_ROWS, VectorBf16, VectorI8};
 use super::vector::{self, Simd};
 use super::{Kernels, Precision};
@@ -30,6 +30,9 @@ pub(super) struct V4(float32x4_t);
 
 /// Numbers of a row that are loaded at once.
 const DEPTH: usize = 4;
+
+/// Weights are asked for this many steps ahead.
+const AHEAD: usize = 24;
 
 /// Four ones and four zeros: any count of leading ones is a window of it.
 static LEADING: [u32; 8] = [u32::MAX, u32::MAX, u32::MAX, u32::MAX, 0, 0, 0, 0];
@@ -66,24 +69,31 @@ unsafe fn step<const LANE: i32, const VECTORS: usize, const ROWS: usize>(
     }
 }
 
+/// Asks for a cache line, at any address, into the nearest cache.
+///
+/// # Safety
+/// The CPU has NEON.
+#[inline(always)]
+unsafe fn prefetch(from: *const f32) {
+    // SAFETY: it changes nothing but caches, and takes any address.
+    unsafe {
+        asm!("prfm pldl1keep, [{}]", in(reg) from, options(nostack, readonly, preserves_flags))
+    }
+}
+
 // SAFETY of every block below: the caller vouches for NEON and for the pointers.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for V4 {
     const LANES: usize = 4;
     const TILE_ROWS: usize = 6;
     const TILE_VECTORS: usize = 4;
+    const TILE_STEPS: usize = DEPTH;
     const WORD_ROWS: usize = 3;
     const ZERO: Self = V4(unsafe { std::mem::zeroed() });
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         unsafe { V4(vdupq_n_f32(value)) }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(from: *const f32) {
-        unsafe {
-            asm!("prfm pldl1keep, [{}]", in(reg) from, options(nostack, readonly, preserves_flags))
-        }
     }
     #[inline(always)]
     unsafe fn prefetch_later(from: *const f32) {
@@ -294,8 +304,8 @@ impl Simd for V4 {
         unsafe {
             let mut sums = [[vdupq_n_f32(0.0); VECTORS]; ROWS];
             let (mut left, mut right) = (product.left, product.right);
-            let stride = product.right_stride;
-            let ahead = PREFETCH * stride;
+            let stride = 4 * VECTORS;
+            let ahead = AHEAD * stride;
             for k in (0..product.depth / DEPTH * DEPTH).step_by(DEPTH) {
                 if k < product.next_lines {
                     for line in k..k + DEPTH {
@@ -306,16 +316,16 @@ impl Simd for V4 {
                 for (row, factors) in factors.iter_mut().enumerate() {
                     *factors = vld1q_f32(left.add(row * product.left_stride));
                 }
-                Self::prefetch(right.wrapping_add(ahead));
+                prefetch(right.wrapping_add(ahead));
                 step::<0, VECTORS, ROWS>(&mut sums, &factors, right);
                 right = right.add(stride);
-                Self::prefetch(right.wrapping_add(ahead));
+                prefetch(right.wrapping_add(ahead));
                 step::<1, VECTORS, ROWS>(&mut sums, &factors, right);
                 right = right.add(stride);
-                Self::prefetch(right.wrapping_add(ahead));
+                prefetch(right.wrapping_add(ahead));
                 step::<2, VECTORS, ROWS>(&mut sums, &factors, right);
                 right = right.add(stride);
-                Self::prefetch(right.wrapping_add(ahead));
+                prefetch(right.wrapping_add(ahead));
                 step::<3, VECTORS, ROWS>(&mut sums, &factors, right);
                 right = right.add(stride);
                 left = left.add(DEPTH);

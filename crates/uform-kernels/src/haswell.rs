@@ -41,16 +41,13 @@ impl Simd for V8 {
     const LANES: usize = 8;
     const TILE_ROWS: usize = 6;
     const TILE_VECTORS: usize = 2;
+    const TILE_STEPS: usize = 4;
     const WORD_ROWS: usize = 3;
     const ZERO: Self = V8(unsafe { std::mem::zeroed() });
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         unsafe { V8(_mm256_set1_ps(value)) }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(from: *const f32) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
     }
     #[inline(always)]
     unsafe fn prefetch_later(from: *const f32) {

@@ -41,16 +41,13 @@ impl<const BF16: bool> Simd for V16<BF16> {
     const LANES: usize = 16;
     const TILE_ROWS: usize = 8;
     const TILE_VECTORS: usize = 3;
+    const TILE_STEPS: usize = 4;
     const WORD_ROWS: usize = 6;
     const ZERO: Self = V16(unsafe { std::mem::zeroed() });
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
         unsafe { V16(_mm512_set1_ps(value)) }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(from: *const f32) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
     }
     #[inline(always)]
     unsafe fn prefetch_later(from: *const f32) {

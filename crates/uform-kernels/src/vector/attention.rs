@@ -8,7 +8,6 @@
 //! sum of values by the same register tiles, divided by the softmax's sum on the way out.
 
 use std::ops::Range;
-use std::ptr;
 
 use super::curves::exp_of_negative;
 use super::tile::{MOST_ROWS, Product, Tile};
@@ -95,17 +94,17 @@ pub(crate) unsafe fn piece<V: Simd>(job: &Attention<'_>, piece: &Piece, scratch:
                 let rows = share(length, all_tiles, queries);
                 for panel in 0..key_panels.count() {
                     let vectors = key_panels.of(panel);
+                    let panel_keys = keys.add(vectors.start * V::LANES * head_size);
                     V::product(&Product {
                         rows: rows.len(),
                         vectors: vectors.len(),
                         depth: head_size,
                         left: query.add(rows.start * stride),
                         left_stride: stride,
-                        right: keys.add(vectors.start * V::LANES * head_size),
-                        right_stride: vectors.len() * V::LANES,
+                        right: panel_keys,
                         out: scores.add(vectors.start * V::LANES),
                         out_stride: score_stride,
-                        next: ptr::null(),
+                        next: panel_keys,
                         next_lines: 0,
                     });
                 }
@@ -119,17 +118,17 @@ pub(crate) unsafe fn piece<V: Simd>(job: &Attention<'_>, piece: &Piece, scratch:
                 for panel in 0..value_panels.count() {
                     let vectors = value_panels.of(panel);
                     let tile_stride = vectors.len() * V::LANES;
+                    let panel_values = values.add(vectors.start * V::LANES * length);
                     V::product(&Product {
                         rows: rows.len(),
                         vectors: vectors.len(),
                         depth: length,
                         left: scores,
                         left_stride: score_stride,
-                        right: values.add(vectors.start * V::LANES * length),
-                        right_stride: tile_stride,
+                        right: panel_values,
                         out: tile,
                         out_stride: tile_stride,
-                        next: ptr::null(),
+                        next: panel_values,
                         next_lines: 0,
                     });
                     for (row, sum) in sums[..rows.len()].iter().enumerate() {

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::curves::{Curve, Gelu, GeluBf16, GeluTanh, Identity, Relu, Silu, Tanh};
-use super::tile::{LINE, Product, Tile};
+use super::tile::{LINE, PREFETCH, Product, Tile};
 use super::{Simd, load_up_to, store_up_to};
 use crate::linear::{Activation, Linear, Out};
 use crate::{Precision, share};
@@ -26,8 +26,13 @@ pub(crate) unsafe fn piece<V: Simd>(layer: &Linear<'_>, tiles: Range<usize>, pan
         let first = panel * width;
         let columns = width.min(outputs - first);
         let here = layer.weight.panel(panel).as_ptr();
-        // While a panel passes, the next one comes nearer, a share with each tile.
+        // While a panel passes, the next one comes nearer, a share with each tile; before a single
+        // tile, which waits for memory, the panel's own lines.
         let panel_lines = inputs * width / LINE;
+        let next = match tiles.len() {
+            1 => here.wrapping_add(PREFETCH * width),
+            _ => here.wrapping_add(inputs * width),
+        };
         for (place, index) in tiles.clone().enumerate() {
             let rows = share(count, all_tiles, index);
             let coming = share(panel_lines, tiles.len(), place);
@@ -37,15 +42,14 @@ pub(crate) unsafe fn piece<V: Simd>(layer: &Linear<'_>, tiles: Range<usize>, pan
             unsafe {
                 V::product(&Product {
                     rows: rows.len(),
-                    vectors: columns.div_ceil(V::LANES),
+                    vectors: V::TILE_VECTORS,
                     depth: inputs,
                     left: layer.rows.floats().as_ptr().add(rows.start * inputs),
                     left_stride: inputs,
                     right: here,
-                    right_stride: width,
                     out: tile.values(),
                     out_stride: width,
-                    next: here.wrapping_add((panel_lines + coming.start) * LINE),
+                    next: next.wrapping_add(coming.start * LINE),
                     next_lines: coming.len(),
                 });
                 finish::<V, Plain>(layer, tile.values(), width, rows, first..first + columns);

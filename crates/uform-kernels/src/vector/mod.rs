@@ -171,6 +171,8 @@ pub(crate) trait Simd: Copy {
     const TILE_ROWS: usize;
     /// Vectors to a row of the register tile, at most 4.
     const TILE_VECTORS: usize;
+    /// Steps of a register tile between two counts: few where code is downloaded.
+    const TILE_STEPS: usize;
     /// Rows whose bf16 or i8 products are summed side by side: 3 or 6.
     const WORD_ROWS: usize;
     /// Rows of a tile whose results are computed side by side: 1, or 3 where constants have to be read
@@ -186,8 +188,6 @@ pub(crate) trait Simd: Copy {
     fn kept<const N: usize>(numbers: &'static [f32; N]) -> &'static [f32; N] {
         numbers
     }
-    /// Asks for a cache line, at any address, into the nearest cache.
-    unsafe fn prefetch(from: *const f32);
     /// Asks for a cache line, at any address, into the core's own large cache.
     unsafe fn prefetch_later(from: *const f32);
     /// Reads `LANES` elements.

@@ -13,9 +13,10 @@ const TILE: usize = MOST_ROWS * 3 * 16;
 /// Elements of a cache line.
 pub(crate) const LINE: usize = 16;
 
-/// Weights are asked for this many steps of `k` ahead: a panel is one stream through
-/// memory, but hardware prefetchers stop at each page. Measured: a sixth faster at 8 rows.
-pub(crate) const PREFETCH: usize = 24;
+/// The weights of a single tile of rows are asked for this many steps of `k` ahead: a panel is one
+/// stream through memory, but hardware prefetchers stop at each page. Measured with weights from
+/// beyond a core's caches: twice as fast as without, and a tenth faster than 24 steps ahead.
+pub(crate) const PREFETCH: usize = 64;
 
 /// A register tile's work: `out[r][c] = Σ left[r][k]·right[k][c]`, k ascending in one chain
 /// of fused multiply-adds.
@@ -29,13 +30,13 @@ pub(crate) struct Product {
     /// `[rows][depth]`, rows `left_stride` apart.
     pub left: *const f32,
     pub left_stride: usize,
-    /// `[depth][vectors]`, rows `right_stride` apart.
+    /// `[depth][vectors]`.
     pub right: *const f32,
-    pub right_stride: usize,
     /// `[rows][vectors]`, rows `out_stride` apart.
     pub out: *mut f32,
     pub out_stride: usize,
-    /// Cache lines that will be wanted later, asked for one a step, at most `depth` of them.
+    /// Cache lines that will be wanted later, asked for evenly over the steps; any address there is
+    /// when none will.
     pub next: *const f32,
     pub next_lines: usize,
 }
@@ -88,34 +89,86 @@ impl Product {
     /// As for [`Product::run`].
     #[inline(always)]
     pub(super) unsafe fn run_tile<V: Simd, const VECTORS: usize, const ROWS: usize>(&self) {
+        // SAFETY: handed on to the caller.
+        unsafe {
+            match self.next_lines.saturating_mul(V::TILE_STEPS) <= self.depth {
+                true => self.run_rounds::<V, VECTORS, ROWS, false>(),
+                false => self.run_rounds::<V, VECTORS, ROWS, true>(),
+            }
+        }
+    }
+
+    /// Computes the tile by rounds of [`Simd::TILE_STEPS`] steps, with one count and one move of each
+    /// pointer to a round, in which one of the next lines is asked for, or as many as it takes
+    /// (`MANY`).
+    ///
+    /// All that is not a product takes its place in the core, and its share of the power: measured on
+    /// AVX-512 in MiniLM's layers of 256 rows, this is an eighth faster than steps that count each for
+    /// itself and ask for their weights, which the hardware brings nearer unasked.
+    ///
+    /// # Safety
+    /// As for [`Product::run`].
+    #[inline(always)]
+    unsafe fn run_rounds<V: Simd, const VECTORS: usize, const ROWS: usize, const MANY: bool>(
+        &self,
+    ) {
+        let rounds = self.depth / V::TILE_STEPS;
+        let lines = match MANY {
+            true => self.next_lines.div_ceil(rounds.max(1)),
+            false => 1,
+        };
         // SAFETY: the caller vouches for the pointers' shapes.
         unsafe {
-            let mut sums = [[V::splat(0.0); VECTORS]; ROWS];
-            let mut right = self.right;
-            for k in 0..self.depth {
-                if k < self.next_lines {
-                    V::prefetch_later(self.next.wrapping_add(k * LINE));
+            let mut sums = [[V::ZERO; VECTORS]; ROWS];
+            let (mut left, mut right, mut next) = (self.left, self.right, self.next);
+            for _ in 0..rounds {
+                for _ in 0..lines {
+                    V::prefetch_later(next);
+                    next = next.wrapping_add(LINE);
                 }
-                let mut columns = [V::splat(0.0); VECTORS];
-                for (v, column) in columns.iter_mut().enumerate() {
-                    *column = V::load(right.add(v * V::LANES));
-                    if v * V::LANES % LINE == 0 {
-                        let ahead = PREFETCH * self.right_stride + v * V::LANES;
-                        V::prefetch(right.wrapping_add(ahead));
-                    }
+                for step in 0..V::TILE_STEPS {
+                    let right = right.add(step * VECTORS * V::LANES);
+                    add_step(&mut sums, left.add(step), self.left_stride, right);
                 }
-                for (r, row) in sums.iter_mut().enumerate() {
-                    let factor = V::splat(*self.left.add(r * self.left_stride + k));
-                    for (sum, column) in row.iter_mut().zip(&columns) {
-                        *sum = factor.fma(*column, *sum);
-                    }
-                }
-                right = right.add(self.right_stride);
+                left = left.add(V::TILE_STEPS);
+                right = right.add(V::TILE_STEPS * VECTORS * V::LANES);
+            }
+            for _ in 0..self.depth % V::TILE_STEPS {
+                add_step(&mut sums, left, self.left_stride, right);
+                left = left.add(1);
+                right = right.add(VECTORS * V::LANES);
             }
             for (r, row) in sums.iter().enumerate() {
                 for (v, sum) in row.iter().enumerate() {
                     sum.store(self.out.add(r * self.out_stride + v * V::LANES));
                 }
+            }
+        }
+    }
+}
+
+/// Adds the products of one step: a number of each row, `left_stride` apart, times the vectors at
+/// `right`.
+///
+/// # Safety
+/// As for [`Product::run`].
+#[inline(always)]
+unsafe fn add_step<V: Simd, const VECTORS: usize, const ROWS: usize>(
+    sums: &mut [[V; VECTORS]; ROWS],
+    left: *const f32,
+    left_stride: usize,
+    right: *const f32,
+) {
+    // SAFETY: handed on to the caller.
+    unsafe {
+        let mut columns = [V::ZERO; VECTORS];
+        for (v, column) in columns.iter_mut().enumerate() {
+            *column = V::load(right.add(v * V::LANES));
+        }
+        for (r, row) in sums.iter_mut().enumerate() {
+            let factor = V::splat(*left.add(r * left_stride));
+            for (sum, column) in row.iter_mut().zip(&columns) {
+                *sum = factor.fma(*column, *sum);
             }
         }
     }

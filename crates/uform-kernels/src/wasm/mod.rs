@@ -60,6 +60,7 @@ impl Simd for V4 {
     // Products that are not added at once take a register more.
     const TILE_ROWS: usize = if RELAXED { 6 } else { 4 };
     const TILE_VECTORS: usize = 2;
+    const TILE_STEPS: usize = 1;
     const WORD_ROWS: usize = 3;
     const FINISH_ROWS: usize = 3;
     const ZERO: Self = V4(f32x4(0.0, 0.0, 0.0, 0.0));
@@ -74,8 +75,6 @@ impl Simd for V4 {
     fn kept<const N: usize>(numbers: &'static [f32; N]) -> &'static [f32; N] {
         black_box(numbers)
     }
-    #[inline(always)]
-    unsafe fn prefetch(_: *const f32) {}
     #[inline(always)]
     unsafe fn prefetch_later(_: *const f32) {}
     #[inline(always)]
