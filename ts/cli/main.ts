@@ -6,7 +6,8 @@
  * files, `quantize` makes a model's weights smaller. What was asked for goes to standard output, everything else to standard error. Exit codes:
  * 0 done, 1 failed, 2 not understood; a signal ends it as usual.
  */
-import "../index.js";
+import { provide } from "../backend/chosen.js";
+import { native } from "../backend/native.js";
 import { InvalidArgumentError, UformError } from "../errors.js";
 import { nearest } from "../options.js";
 import { embed, embedUsage } from "./embed.js";
@@ -14,6 +15,9 @@ import { Failure, UsageError } from "./failures.js";
 import { info, infoUsage } from "./info.js";
 import { quantize, quantizeUsage } from "./quantize.js";
 import { version } from "../version.js";
+
+// As the entry does, whose modules are joined to one file: these are apart from it.
+provide(native);
 
 const commands: Readonly<
   Record<string, { run: (args: string[]) => void | Promise<void>; usage: string }>
