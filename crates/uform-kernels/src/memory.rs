@@ -1,10 +1,32 @@
-//! Large vectors, whose memory may be refused.
+//! Large vectors, whose memory may be refused, and pages for what is large.
 //!
 //! Rust ends the process when an ordinary vector cannot grow. What is sized by a
 //! caller's texts or a model's weights is made here instead, and a refusal is
 //! [`OutOfMemory`](Status::OutOfMemory).
 
+use std::ptr::NonNull;
+
 use crate::error::{Error, Result, Status};
+
+/// Bytes of a huge page.
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// Whether this build asks for huge pages: on Linux.
+pub const HUGE_PAGES: bool = cfg!(all(feature = "native", target_os = "linux"));
+
+/// Asks for huge pages where whole ones fit into so many bytes from `start`, which is where one would
+/// begin: advice that costs nothing where it is not taken.
+#[cfg(all(feature = "native", target_os = "linux"))]
+pub fn ask_for_huge_pages(start: NonNull<u8>, bytes: usize) {
+    // Whole pages only: what is left over would be advice about a neighbour's memory.
+    let whole = bytes / HUGE_PAGE * HUGE_PAGE;
+    // SAFETY: the advice changes no byte, whoever's they are.
+    unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
+}
+
+/// Asks for huge pages, which this system has no advice for.
+#[cfg(not(all(feature = "native", target_os = "linux")))]
+pub fn ask_for_huge_pages(_: NonNull<u8>, _: usize) {}
 
 /// An empty vector with room for `count` values of `what`.
 ///

@@ -12,13 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Result;
-use crate::memory::refused;
+use crate::memory::{HUGE_PAGE, ask_for_huge_pages, refused};
 
 /// What memory was refused for, in an error's words.
 const WHAT: &str = "a model's weights";
-
-/// Bytes of a huge page.
-const HUGE: usize = 2 << 20;
 
 /// One cache line, for its alignment.
 #[derive(Clone, Copy)]
@@ -54,8 +51,8 @@ impl Region {
     /// `OutOfMemory` when the system refuses the memory.
     pub fn new(bytes: usize) -> Result<Arc<Region>> {
         let lines = bytes.div_ceil(size_of::<Line>()).max(1);
-        let huge = bytes >= HUGE;
-        let align = if huge { HUGE } else { align_of::<Line>() };
+        let huge = bytes >= HUGE_PAGE;
+        let align = if huge { HUGE_PAGE } else { align_of::<Line>() };
         let refused = || refused(bytes, WHAT);
         let size = lines.checked_mul(size_of::<Line>()).ok_or_else(refused)?;
         let layout = Layout::from_size_align(size, align).map_err(|_| refused())?;
@@ -112,15 +109,3 @@ impl Piece {
         self.lines * size_of::<Line>() / 4
     }
 }
-
-/// Advice that costs nothing where it is not taken.
-#[cfg(all(feature = "native", target_os = "linux"))]
-fn ask_for_huge_pages(start: NonNull<u8>, bytes: usize) {
-    // Whole pages only: what is left over would be advice about a neighbour's memory.
-    let whole = bytes / HUGE * HUGE;
-    // SAFETY: the range is ours, and the advice changes no byte of it.
-    unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
-}
-
-#[cfg(not(all(feature = "native", target_os = "linux")))]
-fn ask_for_huge_pages(_: NonNull<u8>, _: usize) {}

@@ -82,7 +82,7 @@ fn scratch(precision: Precision, lanes: usize) -> usize {
     let attention = (LIMIT + 64) * (2 * HEAD + 128) + 8192;
     // A text has two tokens at least, and a vector of its own.
     let floats = tokens * (token + h / 2) + attention;
-    3 * lanes * (4 * floats) / 2
+    3 * lanes * (4 * floats) / 2 + lanes * MIB
 }
 
 /// A line of `/proc/self/status`, in bytes.

@@ -5,11 +5,18 @@
 //! to what was asked for and stays, except that one very large call does not
 //! own the memory for ever: when [`MODEST_CALLS`] calls in a row needed less than a
 //! quarter of it, it shrinks to what the largest of them needed.
+//!
+//! A layer of a hundred tokens passes through some hundred pages of 4 KiB, with as many walks of the
+//! page table as rows go by. So a block that is large is whole pages of 2 MiB, for which Linux is
+//! asked. Measured with MiniLM in blocks of 256 tokens: a fortieth faster in f32, a
+//! twenty-fifth in bf16, a fifteenth in i8.
 
 use std::alloc::{self, Layout};
 use std::mem;
+use std::ptr::NonNull;
 use std::slice;
 
+use crate::memory::{HUGE_PAGE, HUGE_PAGES, ask_for_huge_pages};
 use crate::{Error, Result, Status};
 
 /// A cache line, which is also the widest vector: where every piece begins.
@@ -30,7 +37,7 @@ const SMALL: usize = (1 << 20) / size_of::<Line>();
 /// The scratch of one lane: memory aligned to 64 bytes that grows and is reused.
 #[derive(Default)]
 pub struct Arena {
-    lines: Vec<Line>,
+    block: Block,
     /// The most lines one carving of the running call took.
     needed: usize,
     /// Calls in a row that needed little, and the most they did.
@@ -70,13 +77,13 @@ impl Arena {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.lines.len() * size_of::<Line>()
+        self.block.lines * size_of::<Line>()
     }
 
     /// The call is over: counts it, and shrinks after many modest ones.
     pub(super) fn end_call(&mut self) {
         let needed = mem::take(&mut self.needed);
-        if self.lines.len() <= SMALL || needed > self.lines.len() / 4 {
+        if self.block.lines <= SMALL || needed > self.block.lines / 4 {
             self.modest_calls = 0;
             self.modest_needed = 0;
             return;
@@ -86,8 +93,8 @@ impl Arena {
         if self.modest_calls == MODEST_CALLS {
             // Fresh memory is smaller only after the old is gone; should even that
             // be refused, the next carving asks again.
-            self.lines = Vec::new();
-            self.lines = zeroed(self.modest_needed).unwrap_or_default();
+            self.block = Block::default();
+            self.block = Block::zeroed(self.modest_needed).unwrap_or_default();
             self.modest_calls = 0;
             self.modest_needed = 0;
         }
@@ -96,36 +103,91 @@ impl Arena {
     /// Makes room for so many lines: half as much again as there was, where that
     /// can be had, since the next batch is likely a little larger still.
     fn grow(&mut self, lines: usize) -> Result<()> {
-        let held = self.lines.len();
+        let held = self.block.lines;
         if lines <= held {
             return Ok(());
         }
-        self.lines = Vec::new();
-        self.lines = zeroed(lines.max(held + held / 2))
-            .or_else(|| zeroed(lines))
+        self.block = Block::default();
+        self.block = Block::zeroed(lines.max(held + held / 2))
+            .or_else(|| Block::zeroed(lines))
             .ok_or_else(|| refused(lines.saturating_mul(size_of::<Line>())))?;
         Ok(())
     }
 
     fn floats(&mut self) -> &mut [f32] {
-        let floats = self.lines.len() * Line::FLOATS;
-        // SAFETY: a line is exactly its floats, without padding, and the lines are contiguous.
-        unsafe { slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), floats) }
+        let floats = self.block.lines * Line::FLOATS;
+        // SAFETY: a line is exactly its floats, without padding, and the block's are contiguous and
+        // written.
+        unsafe { slice::from_raw_parts_mut(self.block.start.as_ptr().cast(), floats) }
     }
 }
 
-/// Zeroed lines, or `None` when the system refuses. Zeroed by the allocator: the
-/// pages are first touched by the lane that uses them, and lie near its core.
-fn zeroed(lines: usize) -> Option<Vec<Line>> {
-    if lines == 0 {
-        return Some(Vec::new());
+/// Memory of some lines, all of it written.
+struct Block {
+    start: NonNull<Line>,
+    lines: usize,
+}
+
+// SAFETY: a block owns its memory, as a vector does.
+unsafe impl Send for Block {}
+// SAFETY: as above; it is written only through `&mut`.
+unsafe impl Sync for Block {}
+
+impl Default for Block {
+    fn default() -> Self {
+        Block {
+            start: NonNull::dangling(),
+            lines: 0,
+        }
     }
+}
+
+impl Block {
+    /// Zeroed lines, or `None` when the system refuses: so many, or what makes the last huge page
+    /// whole of which they take half. The lane that will use the pages touches them first, so they lie
+    /// near its core.
+    fn zeroed(lines: usize) -> Option<Block> {
+        if lines == 0 {
+            return Some(Block::default());
+        }
+        let bytes = lines.checked_mul(size_of::<Line>())?;
+        let whole = bytes.checked_next_multiple_of(HUGE_PAGE)?;
+        let bytes = if HUGE_PAGES && whole - bytes <= HUGE_PAGE / 2 {
+            whole
+        } else {
+            bytes
+        };
+        let lines = bytes / size_of::<Line>();
+        let layout = layout(lines)?;
+        // SAFETY: the layout is not of size zero.
+        let memory = unsafe { alloc::alloc(layout) };
+        let start = NonNull::new(memory)?;
+        if layout.align() == HUGE_PAGE {
+            ask_for_huge_pages(start, bytes);
+        }
+        // SAFETY: the memory has so many bytes, and zeros are floats.
+        unsafe { start.write_bytes(0, bytes) };
+        let start = start.cast();
+        Some(Block { start, lines })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(layout) = layout(self.lines).filter(|layout| layout.size() > 0) {
+            // SAFETY: allocated with the layout of so many lines.
+            unsafe { alloc::dealloc(self.start.as_ptr().cast(), layout) };
+        }
+    }
+}
+
+/// How so many lines lie: from a page's beginning if they fill one.
+fn layout(lines: usize) -> Option<Layout> {
     let layout = Layout::array::<Line>(lines).ok()?;
-    // SAFETY: the layout is not of size zero.
-    let memory = unsafe { alloc::alloc_zeroed(layout) };
-    // SAFETY: allocated by the global allocator with the layout of so many lines,
-    // and zeros are floats.
-    (!memory.is_null()).then(|| unsafe { Vec::from_raw_parts(memory.cast(), lines, lines) })
+    match HUGE_PAGES && layout.size() >= HUGE_PAGE {
+        true => layout.align_to(HUGE_PAGE).ok(),
+        false => Some(layout),
+    }
 }
 
 fn refused(bytes: usize) -> Error {
