@@ -52,14 +52,14 @@ export function modelEncodeText(
   executor: InnerExecutor,
   utf8: Uint8Array,
   ends: Uint32Array,
-  options: EncodeOptions,
+  options: Partial<EncodeOptions>,
 ): CompiledEmbeddings;
 export function modelEncodeTextDeferred(
   model: InnerModel,
   executor: InnerExecutor,
   utf8: Uint8Array,
   ends: Uint32Array,
-  options: EncodeOptions,
+  options: Partial<EncodeOptions>,
   call: InnerCall,
   ticket: number,
 ): void;
