@@ -86,10 +86,8 @@ pub fn make(names: &[String]) -> Result {
 
 impl Module {
     fn compile(&self) -> Result<PathBuf> {
-        let folder = crate::target()?.join(match self.target {
-            WIDE_TARGET => "wasm64",
-            _ => "wasm",
-        });
+        // A folder each: in one, what is compiled for the one module would be out of date for the next.
+        let folder = crate::target()?.join(self.name);
         let mut command = cargo();
         command
             .args(["build", "--package", "uform-wasm", "--profile", "wasm"])
