@@ -2,7 +2,7 @@
 //
 //   npm run bench                                    uform and onnxruntime-node: minutes
 //   npm run bench -- --peers candle,llama.cpp        beside those peers
-//   npm run bench -- --all                           every peer, every precision, and the curves: half an hour
+//   npm run bench -- --all                           every peer, every precision, and the curves: three quarters of an hour
 //   npm run bench -- --install [--peers …|--all]     brings what those peers need, once, then measures
 //
 //   --rounds 3           how often each tool is measured

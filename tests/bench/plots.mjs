@@ -17,7 +17,7 @@ const tools = run.tools.filter(
 const brief = run.settings.size === "brief" ? " A trial: these figures are worthless." : "";
 const caption =
   `${run.settings.model}, ${run.settings.threads} threads on ${run.machine.cpu}, ${run.date}; ` +
-  `medians of ${run.settings.rounds} rounds.${brief}`;
+  `${run.settings.rounds === 1 ? "one round" : `medians of ${run.settings.rounds} rounds`}.${brief}`;
 
 write("throughput.svg", {
   title: "Throughput against text length",

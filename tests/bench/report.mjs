@@ -47,7 +47,7 @@ function heading({ date, machine, versions, settings }) {
     Object.entries(versions)
       .map(([name, version]) => `${name} ${version}`)
       .join(", "),
-    `medians of ${rounds} rounds; the corpus has ${texts} texts` +
+    `${rounds === 1 ? "one round" : `medians of ${rounds} rounds`}; the corpus has ${texts} texts` +
       (size === "brief" ? "; BRIEF: these figures are worthless" : ""),
   ].join("\n");
 }
