@@ -108,14 +108,28 @@ export async function deferred<T>(
     // Here rather than in `settle`: this is the caller's asynchronous context.
     try {
       const [, total] = backend.callProgress(call);
-      await onProgress(total, total);
-      if (signal?.aborted) throw signal.reason;
+      await unlessAborted(signal, onProgress(total, total));
     } catch (thrown) {
       discard?.(outcome.value);
       throw thrown;
     }
   }
   return outcome.value;
+}
+
+/** Waits for what a listener returned, or rejects with the signal's reason as soon as it is aborted. */
+async function unlessAborted(signal: AbortSignal | undefined, told: unknown): Promise<void> {
+  let unwatch: (() => void) | undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    if (signal?.aborted) reject(signal.reason);
+    unwatch = signal && onAbort(signal, () => reject(signal.reason));
+  });
+  try {
+    await Promise.race([told, aborted]);
+  } finally {
+    unwatch?.();
+  }
+  signal?.throwIfAborted();
 }
 
 /** Reports a call's progress from time to time, all but its end. */

@@ -272,6 +272,8 @@ export class Executor<R extends Residency = "ram"> extends Handle {
       kind: found.kind as ExecutorDescription<R>["kind"],
       residency: this.#residency,
       cpuClass: found.cpuClass as CpuClass,
+      // The addon hands a large one over as a bigint.
+      deferredLimit: Number(found.deferredLimit),
       module: backend().module ?? null,
       devices: found.devices ?? [],
     };

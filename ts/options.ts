@@ -36,10 +36,12 @@ export function readOptions<S extends Shape>(
   const own = Reflect.ownKeys(given);
   for (const key of own) {
     if (typeof key === "string" && Object.hasOwn(shape, key)) continue;
-    const instead = typeof key === "string" ? elsewhere[key] : undefined;
+    const known = typeof key === "string" && Object.hasOwn(elsewhere, key);
+    const instead = known ? elsewhere[key] : undefined;
     unknownOption(where, key, Object.keys(shape), instead);
   }
-  const read: Record<string, unknown> = {};
+  // It inherits nothing, whatever was done to the prototype of all objects.
+  const read: Record<string, unknown> = Object.create(null);
   // Others may inherit what they do not own.
   const keys = isLiteral(given) ? (own as string[]) : Object.keys(shape);
   for (const key of keys) {

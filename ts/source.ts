@@ -177,6 +177,8 @@ async function bring(name: string, way: Way): Promise<void> {
 /** The pieces of a chunk, while the event loop turns. */
 async function* piecesOf(name: string, chunk: Uint8Array, pace: Pace): AsyncGenerator<Uint8Array> {
   const { length } = chunk;
+  // A stream may send nothing for ever.
+  if (length === 0) await pace.step();
   for (let at = 0; at < length; at += PIECE) {
     await pace.step();
     if (chunk.length !== length) gone(name);

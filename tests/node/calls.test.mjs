@@ -235,3 +235,40 @@ test("a progress listener may abort its own call", async () => {
   const call = model.encodeText(endless, { executor, signal, onProgress });
   await call.then(assert.fail, (reason) => assert.equal(reason, "seen enough"));
 });
+
+test("a signal ends the wait for the last progress, too", { timeout: 60_000 }, async () => {
+  const controller = new AbortController();
+  const { signal } = controller;
+  const onProgress = (done, total) => {
+    if (done === total) setImmediate(() => controller.abort());
+    return new Promise(() => {});
+  };
+  const call = model.encodeText("a", { executor, signal, onProgress });
+  await assert.rejects(call, { name: "AbortError" });
+});
+
+test("a stream that sends nothing for ever leaves the event loop its turns", async () => {
+  const config = new ReadableStream({ pull: (sender) => sender.enqueue(new Uint8Array()) });
+  const controller = new AbortController();
+  const { signal } = controller;
+  setTimeout(() => controller.abort(), 20);
+  const opening = Model.open({ "config.json": config }, { executor, signal });
+  await assert.rejects(opening, { name: "AbortError" });
+});
+
+test("options and hints come from no prototype", async () => {
+  const known = /unknown option "constructor"; it has no such option/;
+  await assert.rejects(model.encodeText("a", { constructor: 1 }), { message: known });
+  Object.prototype.normalize = "evil";
+  try {
+    assert.equal((await model.encodeText("a", { executor })).rows, 1);
+  } finally {
+    delete Object.prototype.normalize;
+  }
+});
+
+test("a limit beyond 32 bits is a number in the description", () => {
+  const patient = Executor.forRam({ threads: 1, deferredLimit: 2 ** 40 });
+  assert.equal(patient.describe().deferredLimit, 2 ** 40);
+  patient.free();
+});

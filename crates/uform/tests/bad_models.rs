@@ -353,7 +353,7 @@ const ROWS: &[Row] = &[
         "a default prompt that is not there",
         set!(PROMPTS, "/default_prompt_name", "passage"),
         CorruptModel,
-        &["\"passage\"", "document, query"],
+        &["\"passage\"", "\"document\", \"query\""],
     ),
     (
         "a prompt that is a number",
