@@ -3,11 +3,21 @@ import type {
   CompiledDeviceEmbeddings,
   CompiledModel,
   EncodeOptions,
+  LoadOptions,
+  VramLoadOptions,
 } from "./backend/backend.js";
-import { backend, backendOf, loadBackend, placed, wideBackend } from "./backend/chosen.js";
+import {
+  backend,
+  backendOf,
+  bringsPaths,
+  loadBackend,
+  placed,
+  wideBackend,
+} from "./backend/chosen.js";
 import { deferred, type DeferredOptions, Outstanding } from "./deferred.js";
 import { describe, type ModelDescription } from "./description.js";
 import { DeviceEmbeddings } from "./device-embeddings.js";
+import { Folder } from "./disk.js";
 import { Embeddings } from "./embeddings.js";
 import {
   fromBackend,
@@ -280,9 +290,9 @@ export class Model<R extends Residency = "ram"> extends Handle {
    * Loads a model without blocking: the files are read on the executor's threads, and the event
    * loop stays free. Where WebAssembly computes, it {@link load}s the module first.
    *
-   * @param source - A path as for {@link loadRam}, in Node.js; or the URL of the model's folder, its
-   * files, or a record of them. A model from a path joins the executor's queue at once, others when
-   * their files are there.
+   * @param source - A path as for {@link loadRam}, where there are files: in Node.js, Deno and Bun; or the URL of
+   * the model's folder, its files, or a record of them. From a path the addon's joins the executor's queue at
+   * once, others when their files are there.
    * @param options - Where and how; every part has a default.
    * @throws As {@link loadRam}, by rejecting; {@link DeferredLimitError} when too many calls are
    * outstanding on the executor; {@link IoError} for what cannot be fetched.
@@ -305,49 +315,13 @@ export class Model<R extends Residency = "ram"> extends Handle {
     );
     const residency = Executor.residency(executor);
     refuseElsewhere(residency, rest);
-    if (typeof checked === "string") {
-      if (cache === true) refuse("Model.open", "`cache`", "`false` for a path", cache);
-      const runner = compiledExecutor(executor);
-      const compiled = await deferred<CompiledModel>(
-        backend(),
-        { signal, onProgress },
-        {
-          submit: (call, settle) =>
-            residency === "vram"
-              ? backend().modelOpenVram(checked, rest, runner, call, settle)
-              : backend().modelOpenRam(checked, rest, runner, call, settle),
-          discard: (unwanted) => backend().modelFree(unwanted),
-        },
-      );
-      return new Model<Residency>(key, compiled, residency);
+    const how: Opening = { executor, residency, signal, onProgress, cache, rest };
+    if (typeof checked !== "string") {
+      return new Model<Residency>(key, await openFiles(checked, how), residency);
     }
-    if (signal?.aborted) throw signal.reason;
-    await loadBackend().catch((failure) => {
-      throw fromBackend(failure);
-    });
-    compiledExecutor(executor);
-    const told = { signal, onProgress, cache };
-    const { engine, files, bytes } = await gatherWhereItFits(checked, told, executor);
-    const runner = compiledExecutor(executor, engine);
-    const compiled = await deferred<CompiledModel>(
-      engine,
-      { signal },
-      {
-        submit: (call, settle) =>
-          residency === "vram"
-            ? engine.modelOpenFilesVram(files, rest, runner, call, settle)
-            : engine.modelOpenFiles(files, rest, runner, call, settle),
-        discard: (unwanted) => engine.modelFree(unwanted),
-      },
-    );
-    placed(compiled, engine);
-    try {
-      await onProgress?.(bytes, bytes);
-    } catch (thrown) {
-      engine.modelFree(compiled);
-      throw thrown;
-    }
-    return new Model<Residency>(key, compiled, residency);
+    if (cache === true) refuse("Model.open", "`cache`", "`false` for a path", cache);
+    const open = bringsPaths() ? openFolder : openPath;
+    return new Model<Residency>(key, await open(checked, how), residency);
   }
 
   /**
@@ -466,9 +440,80 @@ export class Model<R extends Residency = "ram"> extends Handle {
   }
 }
 
+/** What {@link Model.open} was asked for. */
+interface Opening extends GatherOptions {
+  readonly executor: Executor<Residency> | undefined;
+  readonly residency: Residency;
+  readonly rest: LoadOptions & VramLoadOptions;
+}
+
+/** A model from a path that the backend finds by itself. */
+function openPath(path: string, how: Opening): Promise<CompiledModel> {
+  const { executor, residency, signal, onProgress, rest } = how;
+  const engine = backend();
+  const runner = compiledExecutor(executor);
+  return deferred<CompiledModel>(
+    engine,
+    { signal, onProgress },
+    {
+      submit: (call, settle) =>
+        residency === "vram"
+          ? engine.modelOpenVram(path, rest, runner, call, settle)
+          : engine.modelOpenRam(path, rest, runner, call, settle),
+      discard: (unwanted) => engine.modelFree(unwanted),
+    },
+  );
+}
+
+/** A model from a path whose files are brought to the backend. */
+async function openFolder(path: string, how: Opening): Promise<CompiledModel> {
+  how.signal?.throwIfAborted();
+  const folder = await Folder.at(path);
+  try {
+    return await openFiles(folder, how);
+  } finally {
+    folder.close();
+  }
+}
+
+/** A model whose files are brought to the backend. */
+async function openFiles(source: ModelSource | Folder, how: Opening): Promise<CompiledModel> {
+  const { executor, residency, signal, onProgress, cache, rest } = how;
+  signal?.throwIfAborted();
+  await loadBackend().catch((failure) => {
+    throw fromBackend(failure);
+  });
+  compiledExecutor(executor);
+  // A folder's weights are read where they lie, by the call that opens the model.
+  const [brought, read] =
+    source instanceof Folder ? [undefined, onProgress] : [onProgress, undefined];
+  const told = { signal, onProgress: brought, cache };
+  const { engine, files, bytes } = await gatherWhereItFits(source, told, executor);
+  const runner = compiledExecutor(executor, engine);
+  const compiled = await deferred<CompiledModel>(
+    engine,
+    { signal, onProgress: read },
+    {
+      submit: (call, settle) =>
+        residency === "vram"
+          ? engine.modelOpenFilesVram(files, rest, runner, call, settle)
+          : engine.modelOpenFiles(files, rest, runner, call, settle),
+      discard: (unwanted) => engine.modelFree(unwanted),
+    },
+  );
+  placed(compiled, engine);
+  try {
+    await brought?.(bytes, bytes);
+  } catch (thrown) {
+    engine.modelFree(compiled);
+    throw thrown;
+  }
+  return compiled;
+}
+
 /** A model's files, in the loaded module or in one that has room for them. */
 async function gatherWhereItFits(
-  source: ModelSource,
+  source: ModelSource | Folder,
   told: GatherOptions,
   executor: Executor<Residency> | undefined,
 ): Promise<Gathered & { engine: Backend }> {

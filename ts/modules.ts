@@ -2,6 +2,7 @@
  * Finding, checking and instantiating a module: the one that was given or named, or the best of the
  * package's for this engine.
  */
+import { hasFiles, nodeFiles } from "./disk.js";
 import { reason, withoutSecrets } from "./download.js";
 import { InvalidArgumentError, IoError, OutOfMemoryError, UnsupportedError } from "./errors.js";
 import type * as Glue from "./glue/glue.js";
@@ -232,14 +233,8 @@ function cannotFetch(called: string, failure: unknown, url?: URL): IoError {
 }
 
 /** Node.js fetches no files. */
-const isFile = (url: URL) =>
-  url.protocol === "file:" && typeof process === "object" && !!process.versions?.node;
+const isFile = (url: URL) => url.protocol === "file:" && hasFiles();
 
 async function read(url: URL): Promise<Uint8Array<ArrayBuffer>> {
-  // Bundlers for the browser look for no such module.
-  const name = "node:fs/promises";
-  const { readFile } = (await import(
-    /* webpackIgnore: true */ /* @vite-ignore */ name
-  )) as typeof import("node:fs/promises");
-  return readFile(url);
+  return (await nodeFiles()).promises.readFile(url);
 }

@@ -1,12 +1,15 @@
 /**
- * A model's files without a path: from a server, from what a person dropped, or from memory.
+ * A model's files for a backend that does not find them by itself: from a server, from what a person dropped,
+ * from memory, or from a folder.
  *
  * Which files are needed, the engine says; they are brought in rounds, each file copied into the
  * backend's memory as it comes, a piece at a time, between which the event loop turns. Weights stay in JavaScript's memory where that of the backend would only
  * grow. What is taken from a server can be kept in the browser's cache.
  */
+import { Ahead } from "./ahead.js";
 import type { Backend, CompiledFiles } from "./backend/backend.js";
 import { Pace } from "./backend/turns.js";
+import { Folder, OpenFile } from "./disk.js";
 import { download, withoutSecrets } from "./download.js";
 import { InvalidArgumentError, IoError, translated } from "./errors.js";
 import { isBuffer, type Option, refuse, show, tag } from "./options.js";
@@ -30,7 +33,7 @@ export type ModelSource = URL | ArrayLike<File> | Readonly<Record<string, ModelF
 interface Incoming {
   readonly called: string;
   readonly size: number | undefined;
-  readonly body: Uint8Array | Blob | ReadableStream<Uint8Array>;
+  readonly body: Uint8Array | Blob | ReadableStream<Uint8Array> | OpenFile;
 }
 
 /** Finds files by their names; `undefined`: there is no such file. */
@@ -106,7 +109,7 @@ const PIECE = 1 << 20;
  */
 export async function gather(
   backend: Backend,
-  source: ModelSource,
+  source: ModelSource | Folder,
   { signal, onProgress, cache }: GatherOptions,
 ): Promise<Gathered | undefined> {
   signal?.throwIfAborted();
@@ -148,6 +151,11 @@ async function bring(name: string, way: Way): Promise<void> {
   if (incoming === undefined) return translated(() => backend.filesAbsent(files, name));
   progress.expect(incoming.size);
   const lend = name.endsWith(".safetensors") ? backend.filesLend : undefined;
+  if (lend && incoming.body instanceof OpenFile) {
+    const { size } = incoming.body;
+    const { read } = new Ahead(incoming.body);
+    return translated(() => lend(files, name, size, read));
+  }
   const chunks = new Chunks();
   if (!lend) translated(() => backend.filesBegin(files, name, incoming.size ?? 0));
   let bytes = 0;
@@ -248,7 +256,13 @@ class Progress {
   }
 }
 
-function finderOf(source: ModelSource, cache: boolean | undefined): Finder {
+function finderOf(source: ModelSource | Folder, cache: boolean | undefined): Finder {
+  if (source instanceof Folder) {
+    return async (name) => {
+      const body = source.file(name);
+      return body && { called: source.locate(name), size: body.size, body };
+    };
+  }
   if (source instanceof URL) {
     const base = folderOf(source);
     return async (name, signal) => {
@@ -278,12 +292,14 @@ function folderOf(url: URL): URL {
 }
 
 /** Where messages say the model is. */
-const placeOf = (source: ModelSource) =>
-  source instanceof URL ? withoutSecrets(folderOf(source)) : "";
+function placeOf(source: ModelSource | Folder): string {
+  if (source instanceof Folder) return source.place;
+  return source instanceof URL ? withoutSecrets(folderOf(source)) : "";
+}
 
 /** How many bytes of weights were given, as far as that is known. */
-function weigh(source: ModelSource): number {
-  if (source instanceof URL) return 0;
+function weigh(source: ModelSource | Folder): number {
+  if (source instanceof URL || source instanceof Folder) return 0;
   const weights = [...filesOf(source)].filter(([name]) => name.endsWith(".safetensors"));
   return weights.reduce((sum, [, file]) => sum + (sizeOf(file) ?? 0), 0);
 }
@@ -349,6 +365,7 @@ async function* chunksOf(
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array, void> {
   if (body instanceof Uint8Array) return yield body;
+  if (body instanceof OpenFile) return yield body.whole();
   if (isBlob(body)) {
     // Rather than as a stream, which Node.js makes of all of it at once.
     for (let at = 0; at < body.size; at += PIECE) {

@@ -7,6 +7,8 @@ export interface Provider {
   backend(): Backend;
   /** Sees to it that it is there. `wasm`: where the module comes from; absent: the provider knows. */
   load(wasm?: unknown): Promise<void>;
+  /** Whether files at a path are brought to what computes, as from anywhere: it has no file system. */
+  readonly bringsPaths?: boolean;
   /** One with addresses of 64 bits, beside the one that is there. Absent: they all have them. */
   wide?(): Promise<Backend>;
 }
@@ -30,6 +32,11 @@ export function backend(): Backend {
 /** @internal */
 export function loadBackend(wasm?: unknown): Promise<void> {
   return chosen().load(wasm);
+}
+
+/** @internal */
+export function bringsPaths(): boolean {
+  return chosen().bringsPaths === true;
 }
 
 /**

@@ -25,6 +25,7 @@ import type {
   WasmModule,
 } from "./backend.js";
 import type { Provider } from "./chosen.js";
+import { hasFiles } from "../disk.js";
 import { instantiate } from "../modules.js";
 import { joinTexts } from "./texts.js";
 import { Turns } from "./turns.js";
@@ -60,6 +61,7 @@ export const wasm: Provider = {
     );
     await loading;
   },
+  bringsPaths: hasFiles(),
   async wide() {
     widening ??= instantiate("wasm64").then(({ glue, name }) => new WasmBackend(glue, name));
     try {
@@ -315,7 +317,9 @@ function noDevices(where: string): never {
 
 function noFiles(where: string): never {
   throw new UnsupportedError(
-    `${where}: the WebAssembly build has no file system to find a path in; pass Model.open the ` +
-      "model's base URL, its files (a File[] or FileList), or a record of file names to their bytes",
+    hasFiles()
+      ? `${where}: the WebAssembly build reads no files while the caller waits: await Model.open(path)`
+      : `${where}: the WebAssembly build has no file system to find a path in; pass Model.open the ` +
+          "model's base URL, its files (a File[] or FileList), or a record of file names to their bytes",
   );
 }

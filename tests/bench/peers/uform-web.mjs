@@ -2,21 +2,10 @@
 // module, the best for this engine.
 
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { load, Model } from "../../../dist/web/web.js";
 import { serve } from "./serve.mjs";
 
-const files = [
-  "1_Pooling/config.json",
-  "config.json",
-  "config_sentence_transformers.json",
-  "model.safetensors",
-  "modules.json",
-  "sentence_bert_config.json",
-  "tokenizer.json",
-  "tokenizer_config.json",
-];
 const [path, precision, module] = process.argv.slice(2);
 const { version } = JSON.parse(
   readFileSync(new URL("../../../package.json", import.meta.url), "utf8"),
@@ -25,10 +14,7 @@ if (module !== undefined)
   await load({
     wasm: readFileSync(fileURLToPath(new URL(`../../../dist/web/${module}.wasm`, import.meta.url))),
   });
-const model = await Model.open(
-  Object.fromEntries(files.map((file) => [file, readFileSync(join(path, file))])),
-  { precision },
-);
+const model = await Model.open(path, { precision });
 
 await serve({ uform: version }, async (texts) => {
   const embeddings = await model.encodeText(texts);

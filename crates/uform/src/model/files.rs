@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::blob::{Blob, Reader};
+use super::weights::SINGLE;
 use crate::error::{Error, Result, Status};
 use crate::memory::{reserve, with_room};
 
@@ -51,7 +52,7 @@ pub type Bytes = Arc<Vec<u8>>;
 /// rather elsewhere, in whoever's memory they came to.
 #[derive(Clone, Default)]
 pub struct Memory {
-    /// What precedes every name in messages, such as a URL.
+    /// What precedes every name in messages, such as a URL, or else the path of the weights.
     place: String,
     files: BTreeMap<String, Held>,
     /// Files that are known not to be there.
@@ -76,7 +77,8 @@ impl Memory {
         }
     }
 
-    /// No files yet, of a model at `place`, such as a URL that ends with `/`; `""`: it has none.
+    /// No files yet, of a model at `place`: what ends with `/` precedes the files' names, as a URL does, and
+    /// anything else is the path of its weights; `""`: it has none.
     pub fn of(place: &str) -> Memory {
         Memory {
             place: place.to_owned(),
@@ -138,9 +140,14 @@ impl Memory {
 
 impl Source for Memory {
     fn locate(&self, name: &str) -> String {
-        match (&*self.place, name) {
+        let place = &*self.place;
+        match (place, name) {
             ("", "") => "the model's files".to_owned(),
-            (place, name) => format!("{place}{name}"),
+            (_, SINGLE) if !place.is_empty() && !place.ends_with('/') => place.to_owned(),
+            _ => {
+                let folder = place.rfind('/').map_or("", |end| &place[..=end]);
+                format!("{folder}{name}")
+            }
         }
     }
 
