@@ -1,4 +1,5 @@
-// Outside a browser: `files.mjs PACKAGE FOLDER TEXT` prints the vector as JSON. The model's files are read here.
+// Outside a browser: `files.mjs PACKAGE FOLDER TEXT` prints the vector as JSON. The model's files are read here; then
+// the package finds them by itself.
 
 import { readFile } from "node:fs/promises";
 import { argv } from "node:process";
@@ -14,5 +15,9 @@ const executor = Executor.forRam();
 const model = await Model.open(files, { executor });
 const { data } = await model.encodeText(text, { executor });
 console.log(JSON.stringify({ vector: Array.from(data), module: executor.describe().module }));
+const found = await Model.open(folder, { executor });
+const same = await found.encodeText(text, { executor });
+if (same.data.some((value, index) => value !== data[index])) throw new Error("by path it differs");
 model.free();
+found.free();
 executor.free();
