@@ -5,19 +5,16 @@
 /** Bytes that are read at a time: more than are taken between two turns of the event loop, by which they are here. */
 const AHEAD = 16 << 20;
 
-/** The most bytes that are read while somebody waits: what a core's own cache holds. */
-const PIECE = 128 << 10;
-
 /**
- * How a file is read: `count` bytes from `at` on into the beginning of a buffer.
+ * How a file is read.
  *
  * @internal
  */
 export interface FileReader {
   readonly size: number;
-  /** Waits for them. At least one byte comes. */
-  now(buffer: Uint8Array, count: number, at: number): number;
-  /** Says later how many came; none: it failed. */
+  /** Waits for bytes from `at` on: one at least and at most so many, which stay until the next are read. */
+  readonly read: (at: number, most: number) => Uint8Array;
+  /** Reads `count` bytes from `at` on into a buffer, and says later how many came; none: it failed. */
   later(buffer: Uint8Array, count: number, at: number, done: (count: number) => void): void;
 }
 
@@ -33,7 +30,6 @@ interface Window {
 /** @internal */
 export class Ahead {
   readonly #file: FileReader;
-  readonly #piece = new Uint8Array(PIECE);
   #current: Window | undefined;
   #next: Window | undefined;
 
@@ -43,7 +39,7 @@ export class Ahead {
     this.#next = this.#fetch(0);
   }
 
-  /** Bytes from `at` on, one at least and at most so many, which stay until the next are asked for. */
+  /** As the file's, without waiting where it may be so. */
   readonly read = (at: number, most: number): Uint8Array => {
     if (has(this.#next, at)) {
       const old = this.#current;
@@ -54,9 +50,9 @@ export class Ahead {
       const { start, count, buffer } = this.#current;
       return buffer.subarray(at - start, Math.min(at - start + most, count));
     }
-    const count = this.#file.now(this.#piece, Math.min(most, PIECE), at);
-    this.#follow(at + count);
-    return this.#piece.subarray(0, count);
+    const bytes = this.#file.read(at, most);
+    this.#follow(at + bytes.length);
+    return bytes;
   };
 
   /** Goes on from where somebody is, who is past what is read. */

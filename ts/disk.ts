@@ -21,16 +21,32 @@ export const hasFiles = (): boolean => typeof process === "object" && !!process.
 type Files = typeof import("node:fs");
 type Paths = typeof import("node:path");
 
+let node: { fs: Files; paths: Paths } | undefined;
+
+/**
+ * Finds Node's files, which {@link Folder.at} looks into without waiting.
+ *
+ * @internal
+ */
+export async function findFiles(): Promise<Files> {
+  node ??= { fs: await nodeModule<Files>("node:fs"), paths: await nodeModule("node:path") };
+  return node.fs;
+}
+
 /** One of Node's own modules, which bundlers for the browser do not look for. */
 const nodeModule = <T>(name: string): Promise<T> =>
   import(/* webpackIgnore: true */ /* @vite-ignore */ name) as Promise<T>;
 
-/**
- * Node's files.
- *
- * @internal
- */
-export const nodeFiles = (): Promise<Files> => nodeModule("node:fs");
+/** The most bytes that are read while somebody waits: what a core's own cache holds. */
+const PIECE = 128 << 10;
+
+/** @internal */
+export function noFiles(where: string): never {
+  throw new UnsupportedError(
+    `${where}: the WebAssembly build has no file system to find a path in; pass Model.open the ` +
+      "model's base URL, its files (a File[] or FileList), or a record of file names to their bytes",
+  );
+}
 
 /** Extensions of weights that other frameworks write. */
 const foreign = /\.(bin|ckpt|gguf|h5|msgpack|onnx|ot|pt|pth|xml)$/;
@@ -56,9 +72,10 @@ export class Folder {
     this.#weights = weights;
   }
 
-  /** The folder, or the file of weights, at a path. */
-  static async at(path: string): Promise<Folder> {
-    const [fs, { dirname }] = [await nodeFiles(), await nodeModule<Paths>("node:path")];
+  /** The folder, or the file of weights, at a path that `where` was given. */
+  static at(where: string, path: string): Folder {
+    if (node === undefined) noFiles(where);
+    const { fs, paths } = node;
     const found = statOf(fs, path);
     if (found === undefined) {
       throw new NotFoundError(
@@ -67,7 +84,7 @@ export class Folder {
       );
     }
     if (found.isDirectory()) return new Folder(fs, path, undefined);
-    if (path.endsWith(".safetensors")) return new Folder(fs, dirname(path), path);
+    if (path.endsWith(".safetensors")) return new Folder(fs, paths.dirname(path), path);
     const extension = foreign.exec(path);
     if (extension) {
       throw new UnsupportedError(
@@ -117,6 +134,7 @@ export class OpenFile implements FileReader {
   readonly #fs: Files;
   readonly #path: string;
   readonly #file: number;
+  #piece: Uint8Array | undefined;
   /** Reads that have not ended. The file's number may be another's once it is closed. */
   #reads = 0;
   #isClosed = false;
@@ -129,13 +147,19 @@ export class OpenFile implements FileReader {
   /** All of its bytes. */
   whole(): Uint8Array {
     const bytes = new Uint8Array(this.size);
-    for (let at = 0; at < this.size;) at += this.now(bytes.subarray(at), this.size - at, at);
+    for (let at = 0; at < this.size;) at += this.#fill(bytes.subarray(at), at);
     return bytes;
   }
 
-  now(buffer: Uint8Array, count: number, at: number): number {
+  readonly read = (at: number, most: number): Uint8Array => {
+    this.#piece ??= new Uint8Array(Math.min(PIECE, this.size));
+    return this.#piece.subarray(0, this.#fill(this.#piece.subarray(0, most), at));
+  };
+
+  /** Fills the beginning of a buffer with bytes from `at` on: how many there were, one at least. */
+  #fill(into: Uint8Array, at: number): number {
     if (this.#isClosed) throw new IoError(`${this.#path}: it was closed`);
-    const read = told(this.#path, () => this.#fs.readSync(this.#file, buffer, 0, count, at));
+    const read = told(this.#path, () => this.#fs.readSync(this.#file, into, 0, into.length, at));
     return read > 0 ? read : cut(this.#path, this.size);
   }
 

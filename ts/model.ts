@@ -468,7 +468,8 @@ function openPath(path: string, how: Opening): Promise<CompiledModel> {
 /** A model from a path whose files are brought to the backend. */
 async function openFolder(path: string, how: Opening): Promise<CompiledModel> {
   how.signal?.throwIfAborted();
-  const folder = await Folder.at(path);
+  await loaded();
+  const folder = Folder.at("Model.open", path);
   try {
     return await openFiles(folder, how);
   } finally {
@@ -476,13 +477,16 @@ async function openFolder(path: string, how: Opening): Promise<CompiledModel> {
   }
 }
 
+const loaded = () =>
+  loadBackend().catch((failure) => {
+    throw fromBackend(failure);
+  });
+
 /** A model whose files are brought to the backend. */
 async function openFiles(source: ModelSource | Folder, how: Opening): Promise<CompiledModel> {
   const { executor, residency, signal, onProgress, cache, rest } = how;
   signal?.throwIfAborted();
-  await loadBackend().catch((failure) => {
-    throw fromBackend(failure);
-  });
+  await loaded();
   compiledExecutor(executor);
   // A folder's weights are read where they lie, by the call that opens the model.
   const [brought, read] =

@@ -2,7 +2,7 @@
  * Finding, checking and instantiating a module: the one that was given or named, or the best of the
  * package's for this engine.
  */
-import { hasFiles, nodeFiles } from "./disk.js";
+import { findFiles, hasFiles } from "./disk.js";
 import { reason, withoutSecrets } from "./download.js";
 import { InvalidArgumentError, IoError, OutOfMemoryError, UnsupportedError } from "./errors.js";
 import type * as Glue from "./glue/glue.js";
@@ -236,5 +236,5 @@ function cannotFetch(called: string, failure: unknown, url?: URL): IoError {
 const isFile = (url: URL) => url.protocol === "file:" && hasFiles();
 
 async function read(url: URL): Promise<Uint8Array<ArrayBuffer>> {
-  return (await nodeFiles()).promises.readFile(url);
+  return (await findFiles()).promises.readFile(url);
 }

@@ -11,7 +11,7 @@ import type { Backend, CompiledFiles } from "./backend/backend.js";
 import { Pace } from "./backend/turns.js";
 import { Folder, OpenFile } from "./disk.js";
 import { download, withoutSecrets } from "./download.js";
-import { InvalidArgumentError, IoError, translated } from "./errors.js";
+import { InvalidArgumentError, IoError, OutOfMemoryError, translated } from "./errors.js";
 import { isBuffer, type Option, refuse, show, tag } from "./options.js";
 
 /**
@@ -83,6 +83,43 @@ export interface Gathered {
  */
 const MOST_NARROW = 1.5 * 2 ** 30;
 
+/**
+ * Brings a folder's files while the caller waits.
+ *
+ * @internal
+ */
+export function gatherNow(backend: Backend, folder: Folder): CompiledFiles {
+  const files = backend.filesCreate(folder.place);
+  let room = mostOf(backend);
+  for (let names: string[]; (names = backend.filesWanted(files)).length > 0;) {
+    for (const name of names) {
+      const file = folder.file(name);
+      room -= file?.size ?? 0;
+      if (room < 0) throw tooLarge(backend);
+      if (file === undefined) backend.filesAbsent(files, name);
+      else if (isWeights(name)) backend.filesLend?.(files, name, file.size, file.read);
+      else {
+        backend.filesBegin(files, name, file.size);
+        backend.filesAppend(files, name, file.whole());
+      }
+    }
+  }
+  return files;
+}
+
+function tooLarge({ module }: Backend): OutOfMemoryError {
+  return new OutOfMemoryError(
+    `Model.loadRam: the model is too large for the module ${module}: take Model.open without an ` +
+      'executor, or await load({ wasm: "wasm64" }) before anything else',
+  );
+}
+
+/** The most bytes of files that a backend has room for. */
+const mostOf = ({ module }: Backend): number =>
+  module === undefined || module === "wasm64" ? Infinity : MOST_NARROW;
+
+const isWeights = (name: string) => name.endsWith(".safetensors");
+
 /** What all files of a model have in common on their way. */
 interface Way {
   readonly backend: Backend;
@@ -114,8 +151,7 @@ export async function gather(
 ): Promise<Gathered | undefined> {
   signal?.throwIfAborted();
   const find = finderOf(source, cache);
-  const isNarrow = backend.module !== undefined && backend.module !== "wasm64";
-  const most = isNarrow ? MOST_NARROW : Infinity;
+  const most = mostOf(backend);
   if (weigh(source) > most) return undefined;
   const files = translated(() => backend.filesCreate(placeOf(source)));
   const progress = new Progress(onProgress, most);
@@ -150,7 +186,7 @@ async function bring(name: string, way: Way): Promise<void> {
   signal.throwIfAborted();
   if (incoming === undefined) return translated(() => backend.filesAbsent(files, name));
   progress.expect(incoming.size);
-  const lend = name.endsWith(".safetensors") ? backend.filesLend : undefined;
+  const lend = isWeights(name) ? backend.filesLend : undefined;
   if (lend && incoming.body instanceof OpenFile) {
     const { size } = incoming.body;
     const { read } = new Ahead(incoming.body);
@@ -300,7 +336,7 @@ function placeOf(source: ModelSource | Folder): string {
 /** How many bytes of weights were given, as far as that is known. */
 function weigh(source: ModelSource | Folder): number {
   if (source instanceof URL || source instanceof Folder) return 0;
-  const weights = [...filesOf(source)].filter(([name]) => name.endsWith(".safetensors"));
+  const weights = [...filesOf(source)].filter(([name]) => isWeights(name));
   return weights.reduce((sum, [, file]) => sum + (sizeOf(file) ?? 0), 0);
 }
 

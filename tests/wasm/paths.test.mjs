@@ -4,7 +4,7 @@ import fs from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, afterEach, beforeEach, describe, mock, test } from "node:test";
+import { after, afterEach, before, beforeEach, describe, mock, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import * as native from "uform";
 import * as web from "uform/web";
@@ -40,6 +40,8 @@ async function closed(beneath) {
   }
 }
 
+before(() => web.load());
+
 const failure = (promise) =>
   promise.then(
     () => assert.fail("it resolved"),
@@ -65,7 +67,9 @@ describe("a model at a path", () => {
       assert.equal(here.fingerprint, same.describe().fingerprint);
       const { rows } = await models[0].encodeText("the sea is blue");
       assert.equal(rows, 1);
-      for (const model of [...models, same]) model.free();
+      const now = web.Model.loadRam(path);
+      assert.equal(now.describe().fingerprint, here.fingerprint);
+      for (const model of [...models, same, now]) model.free();
       await closed(path);
     });
   }
@@ -134,11 +138,11 @@ test("what is wrong with a path is told as by the addon", async () => {
     }).concat("/other.safetensors"),
     copy("bad-json", (path) => fs.writeFileSync(join(path, "config.json"), "{")),
   ]) {
-    const [here, there] = [
-      await failure(web.Model.open(path)),
-      await failure(native.Model.open(path)),
-    ];
-    assert.equal(`${here.code} ${here.message}`, `${there.code} ${there.message}`);
+    const error = await failure(native.Model.open(path));
+    for (const load of [async () => web.Model.loadRam(path), () => web.Model.open(path)]) {
+      const { code, message } = await failure(load());
+      assert.equal(`${code} ${message}`, `${error.code} ${error.message}`);
+    }
     await closed(folder);
   }
 });

@@ -25,8 +25,9 @@ import type {
   WasmModule,
 } from "./backend.js";
 import type { Provider } from "./chosen.js";
-import { hasFiles } from "../disk.js";
+import { findFiles, Folder, hasFiles, noFiles } from "../disk.js";
 import { instantiate } from "../modules.js";
+import { gatherNow } from "../source.js";
 import { joinTexts } from "./texts.js";
 import { Turns } from "./turns.js";
 
@@ -59,7 +60,9 @@ export const wasm: Provider = {
         throw failure;
       },
     );
-    await loading;
+    // Where there turn out to be none, a path is told so.
+    const files = hasFiles() ? findFiles().catch(() => {}) : undefined;
+    await Promise.all([loading, files]);
   },
   bringsPaths: hasFiles(),
   async wide() {
@@ -150,7 +153,15 @@ class WasmBackend implements Backend {
   filesLend = (...[files, ...rest]: Parameters<NonNullable<Backend["filesLend"]>>) =>
     this.#run((glue) => glue.filesLend(filesOf(files), ...rest));
 
-  modelLoadRam: Backend["modelLoadRam"] = () => noFiles("Model.loadRam");
+  modelLoadRam: Backend["modelLoadRam"] = (path, options, executor) => {
+    const folder = Folder.at("Model.loadRam", path);
+    try {
+      const files = filesOf(gatherNow(this, folder));
+      return handle(this.#run((glue) => glue.modelLoadFiles(files, options, executorOf(executor))));
+    } finally {
+      folder.close();
+    }
+  };
   modelOpenRam: Backend["modelOpenRam"] = () => noFiles("Model.open");
   modelOpenFiles: Backend["modelOpenFiles"] = (files, options, executor, call, settle) =>
     this.#submit(
@@ -312,14 +323,5 @@ function noThreads(where: string): never {
 function noDevices(where: string): never {
   throw new UnsupportedError(
     `${where}: the WebAssembly build drives no GPU; in Node.js the native addon does`,
-  );
-}
-
-function noFiles(where: string): never {
-  throw new UnsupportedError(
-    hasFiles()
-      ? `${where}: the WebAssembly build reads no files while the caller waits: await Model.open(path)`
-      : `${where}: the WebAssembly build has no file system to find a path in; pass Model.open the ` +
-          "model's base URL, its files (a File[] or FileList), or a record of file names to their bytes",
   );
 }

@@ -39,6 +39,11 @@ export function filesLend(
   read: (at: number, most: number) => Uint8Array,
 ): void;
 
+export function modelLoadFiles(
+  files: InnerFiles,
+  options: LoadOptions,
+  executor: InnerExecutor,
+): InnerModel;
 export function modelOpenFiles(
   files: InnerFiles,
   options: LoadOptions,

@@ -128,8 +128,19 @@ pub fn model_describe(model: &CompiledModel) -> Result<JsValue> {
     })
 }
 
-/// Loads a model from its files, which it takes, as the event loop turns: the outcome of
-/// `ticket` is there when it is loaded.
+/// Loads a model from its files, which it takes, while the caller waits.
+#[wasm_bindgen(js_name = modelLoadFiles)]
+pub fn model_load_files(
+    files: &CompiledFiles,
+    options: JsValue,
+    executor: &CompiledExecutor,
+) -> Result<CompiledModel> {
+    let options = LoadOptions::parse(options)?;
+    let loaded = Model::load_from(&files.0.take(), &options, &executor.0);
+    loaded.map(CompiledModel::new).map_err(refusal)
+}
+
+/// The same as the event loop turns: the outcome of `ticket` is there when it is loaded.
 #[wasm_bindgen(js_name = modelOpenFiles)]
 pub fn model_open_files(
     files: &CompiledFiles,

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "native")]
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use super::bert::{Bert, Embeddings, Layer};
@@ -187,15 +188,18 @@ pub(super) enum Item {
     Head(usize),
 }
 
-/// Reads a model from wherever its files are.
-async fn read(
-    source: &dyn Source,
-    plan: &Plan,
-    team: &dyn ForkJoin,
-    control: &Control,
-) -> Result<Model> {
-    let recorder = Recorder::new(source);
-    Reader::open(&recorder, plan)?.read(team, control).await
+/// Reads a model from wherever its files are. In a box, since a compiler would make as many copies of all that it
+/// does as there are callers, which WebAssembly downloads.
+fn read<'a>(
+    source: &'a dyn Source,
+    plan: &'a Plan,
+    team: &'a dyn ForkJoin,
+    control: &'a Control,
+) -> Pin<Box<dyn Future<Output = Result<Model>> + Send + 'a>> {
+    Box::pin(async move {
+        let recorder = Recorder::new(source);
+        Reader::open(&recorder, plan)?.read(team, control).await
+    })
 }
 
 /// A model's files while they are read, wherever its weights go.
