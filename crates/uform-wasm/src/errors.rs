@@ -27,6 +27,17 @@ fn cause(error: &dyn std::error::Error) -> JsValue {
     cause.into()
 }
 
+/// What JavaScript threw that the engine had called: the same error, when it is one of ours.
+pub fn thrown(failure: JsValue) -> uform::Error {
+    let code = Reflect::get(&failure, &"code".into()).ok();
+    let code = code.and_then(|code| code.as_string());
+    let status = Status::ALL
+        .into_iter()
+        .find(|status| code.as_deref() == Some(status.code()));
+    let message = String::from(Error::from(failure).message());
+    uform::Error::new(status.unwrap_or(Status::Io), message)
+}
+
 /// A value that does not cross between the languages, which is a defect of ours.
 pub fn internal(error: serde_wasm_bindgen::Error) -> JsValue {
     refusal(uform::Error::new(Status::Internal, error.to_string()))

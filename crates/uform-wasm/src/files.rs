@@ -1,6 +1,6 @@
 //! A model's files on their way into the module's memory.
 
-use crate::errors::{Result, refusal};
+use crate::errors::{Result, refusal, thrown};
 use js_sys::{Function, Uint8Array};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -50,9 +50,9 @@ pub fn files_append(files: &CompiledFiles, name: &str, bytes: &Uint8Array) -> Re
     Ok(())
 }
 
-/// Takes a file of `size` bytes that stays in JavaScript's memory, which is given back once it was read;
-/// the module's only grows. `read(at, most)` returns the bytes from `at` on as a `Uint8Array`, one byte at
-/// least and at most so many.
+/// Takes a file of `size` bytes that stays elsewhere, such as in JavaScript's memory, which is given back: the
+/// module's only grows. `read(at, most)` returns the bytes from `at` on as a `Uint8Array`, one at least and at most so
+/// many, or throws an error of ours.
 #[wasm_bindgen(js_name = filesLend)]
 pub fn files_lend(files: &CompiledFiles, name: &str, size: f64, read: Function) {
     let lent = Lent {
@@ -84,9 +84,7 @@ impl Reader for Lent {
         while !into.is_empty() {
             let (from, most) = ((at as f64).into(), (into.len() as f64).into());
             let bytes = self.read.call2(&JsValue::UNDEFINED, &from, &most);
-            let bytes = bytes
-                .ok()
-                .and_then(|bytes| bytes.dyn_into::<Uint8Array>().ok());
+            let bytes = bytes.map_err(thrown)?.dyn_into::<Uint8Array>().ok();
             let bytes = bytes.filter(|bytes| (1..=into.len()).contains(&(bytes.length() as usize)));
             let Some(bytes) = bytes else {
                 let message = format!(
