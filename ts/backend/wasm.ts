@@ -30,11 +30,10 @@ import { joinTexts } from "./texts.js";
 import { Turns } from "./turns.js";
 
 let loaded: Backend | undefined;
-let loading: Promise<void> | undefined;
+/** What the module that is loading, or loaded, was said to be, and when it is there. */
+let loading: { readonly given: unknown; readonly done: Promise<void> } | undefined;
 /** Another instance, for models that the loaded one has no room for. */
 let widening: Promise<Backend> | undefined;
-/** What the module that is loading, or loaded, was said to be. */
-let given: unknown;
 
 /** @internal */
 export const wasm: Provider = {
@@ -45,20 +44,29 @@ export const wasm: Provider = {
     );
   },
   async load(from) {
-    if (loading !== undefined && from !== undefined && from !== given) {
+    while (loading !== undefined) {
+      const { given, done } = loading;
+      if (from === given) return done;
+      try {
+        await done;
+      } catch {
+        // That is told who asked for it.
+        continue;
+      }
+      if (from === undefined || from === loaded?.module) return;
       throw new InvalidArgumentError(
         "load: `wasm` was given, and another module is loaded already: give it in the first call",
       );
     }
-    given ??= from;
-    loading ??= instantiate(from).then(
+    const done = instantiate(from).then(
       ({ glue, name }) => void (loaded = new WasmBackend(glue, name)),
       (failure) => {
-        [loading, given] = [undefined, undefined];
+        loading = undefined;
         throw failure;
       },
     );
-    await loading;
+    loading = { given: from, done };
+    await done;
   },
   async wide() {
     widening ??= instantiate("wasm64").then(({ glue, name }) => new WasmBackend(glue, name));
