@@ -255,8 +255,10 @@ export function sources(test, { uform, base }) {
     }
     // A server tells its size on the way.
     const here = at("huge");
-    const [kind, words] = isThere ? [IoError, `${here}model.`] : [UnsupportedError, "64-bit"];
-    await fails(Model.open(here), kind, words);
+    const [kind, ...words] = isThere
+      ? [IoError, `${here}model.safetensors`, ` of ${Number.MAX_SAFE_INTEGER} bytes`]
+      : [UnsupportedError, "64-bit", "9007199254"];
+    await fails(Model.open(here), kind, ...words);
   });
 
   test("progress is in bytes, and ends at its total", async () => {
