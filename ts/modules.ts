@@ -94,7 +94,11 @@ function compilePackaged(name: WasmModule): Promise<WebAssembly.Module> {
         "of more than 3 GiB needs an engine that has, such as Node.js 24 or a current Chromium or Firefox",
     );
   }
-  return compile(modules[name].url());
+  return compile(modules[name].url()).catch((failure: unknown) => {
+    if (!(failure instanceof IoError)) throw failure;
+    const wayOut = `put the package's file uform/${name}.wasm there, or say by \`wasm\` where it is`;
+    throw new IoError(`${failure.message}; ${wayOut}`, { cause: failure.cause });
+  });
 }
 
 /** What the module says it is, in a section of its own. */

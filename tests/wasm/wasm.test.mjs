@@ -2,6 +2,9 @@
 // of its own, since a module is loaded once in each.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
@@ -269,6 +272,23 @@ describe("loading", () => {
       assert.equal(got.length, ends.length, told);
       for (const [index, end] of ends.entries()) assert.ok(got[index].includes(end), told);
     }
+  });
+
+  test("of a file that a bundler left behind says where it belongs", (t) => {
+    const folder = mkdtempSync(join(tmpdir(), "uform-"));
+    t.after(() => rmSync(folder, { recursive: true }));
+    copyFileSync(join(root, "dist/web/web.js"), join(folder, "web.mjs"));
+    const told = run(
+      process.execPath,
+      "--eval",
+      `import(${JSON.stringify(join(folder, "web.mjs"))})
+         .then(({ load }) => load())
+         .catch(({ code, message }) => console.log(code, message));`,
+    );
+    assert.match(
+      told,
+      /^UFORM_IO load: file:.* cannot be fetched: .* put .* uform\/wasm32.* there, /,
+    );
   });
 
   test("takes the best module for the engine", { skip: withoutNewerNode }, () => {
