@@ -7,6 +7,8 @@ export interface Provider {
   backend(): Backend;
   /** Sees to it that it is there. `wasm`: where the module comes from; absent: the provider knows. */
   load(wasm?: unknown): Promise<void>;
+  /** `false`: it drives no GPU, which is known before it is there. */
+  readonly drivesGpus: boolean;
   /** One with addresses of 64 bits, beside the one that is there. Absent: they all have them. */
   wide?(): Promise<Backend>;
 }
@@ -25,6 +27,11 @@ export function provide(chosen: Provider): void {
 /** @internal */
 export function backend(): Backend {
   return chosen().backend();
+}
+
+/** @internal */
+export function drivesGpus(): boolean {
+  return chosen().drivesGpus;
 }
 
 /** @internal */

@@ -37,6 +37,7 @@ let widening: Promise<Backend> | undefined;
 
 /** @internal */
 export const wasm: Provider = {
+  drivesGpus: false,
   backend() {
     if (loaded !== undefined) return loaded;
     throw new UnsupportedError(
