@@ -3,7 +3,7 @@ import { backend } from "./backend/chosen.js";
 import { deferred } from "./deferred.js";
 import { Embeddings } from "./embeddings.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
-import { constant, detached, Handle } from "./handle.js";
+import { constant, constantCompiled, detached, Handle } from "./handle.js";
 
 /** Rows of {@link DeviceEmbeddings} on one device. */
 export interface DevicePart {
@@ -48,7 +48,7 @@ export class DeviceEmbeddings extends Handle {
         "DeviceEmbeddings are made by model.encodeText of a model on GPUs, not by `new`",
       );
     }
-    constant(this, "compiled", found.vectors);
+    constantCompiled(this, found.vectors);
     for (const part of ["rows", "dimensions", "parts", "tokens", "truncated"] as const) {
       constant(this, part, found[part]);
     }

@@ -48,9 +48,7 @@ export async function download(
   if (response.status === 404 || response.status === 410 || isPage) return discard(response);
   if (!response.ok) {
     await discard(response);
-    throw new IoError(
-      `${withoutSecrets(url)} was answered with ${response.status} ${response.statusText}`,
-    );
+    throw new IoError(`${withoutSecrets(url)} was answered with ${statusOf(response)}`);
   }
   if (kept === undefined) return whole(response);
   const told = response.headers.get("content-length");
@@ -66,6 +64,9 @@ export async function download(
 export function withoutSecrets({ protocol, host, pathname }: URL): string {
   return protocol === "data:" ? "a data: URL" : `${protocol}//${host}${pathname}`;
 }
+
+/** How a server answered, with its words where it has some. */
+export const statusOf = ({ status, statusText }: Response) => `${status} ${statusText}`.trim();
 
 /** Why nothing came, in the words of who knows best. */
 export function reason(failure: unknown, url: URL): string {
@@ -110,7 +111,7 @@ function withoutSize(key: string): string {
 function whole(response: Response): Downloaded {
   const told = response.headers.get("content-length");
   // Of a compressed answer, what is told is the compressed size.
-  const isPlain = told !== null && response.headers.get("content-encoding") === null;
+  const isPlain = /^\d+$/.test(told ?? "") && response.headers.get("content-encoding") === null;
   return {
     size: isPlain ? Number(told) : undefined,
     body: response.body ?? new Blob([]).stream(),

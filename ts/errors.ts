@@ -38,13 +38,16 @@ function codeOf(status: Status): string {
 
 /**
  * The most characters of a message, and a few: what is quoted in one is bounded where it is quoted, and this is
- * for what nobody thought of, such as a path of a megabyte. The engine's are as long at most.
+ * for what nobody thought of, such as a path of a megabyte.
  */
-const LONGEST_MESSAGE = 8192;
+const LONGEST_MESSAGE = 2048;
+
+/** What stands in for the middle of a message is no longer: the engine's messages have such middles already. */
+const MIDDLE = 64;
 
 /** A message without its middle, where it is too long: its end is the way out. */
 function bounded(message: string): string {
-  if (message.length <= LONGEST_MESSAGE) return message;
+  if (message.length <= LONGEST_MESSAGE + MIDDLE) return message;
   const [head, tail] = [(LONGEST_MESSAGE / 4) * 3, LONGEST_MESSAGE / 4];
   const left = message.length - head - tail;
   return `${message.slice(0, head)}… (${left} more characters) …${message.slice(-tail)}`;

@@ -2,7 +2,7 @@ import type { Backend, CompiledExecutor, CoreCount, WasmModule } from "./backend
 import { backend } from "./backend/chosen.js";
 import { deferred } from "./deferred.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
-import { constant, detached, Handle } from "./handle.js";
+import { constantCompiled, detached, Handle } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
 import {
   address,
@@ -189,7 +189,7 @@ export class Executor<R extends Residency = "ram"> extends Handle {
       );
     }
     this.#residency = residency;
-    constant(this, "compiled", compiled);
+    constantCompiled(this, compiled);
   }
 
   /**

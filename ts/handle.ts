@@ -48,3 +48,15 @@ export function detached(where: string): never {
 export function constant(handle: Handle, name: string, value: unknown): void {
   Object.defineProperty(handle, name, { value, enumerable: true });
 }
+
+/** The backends' handles, each a frozen object without anything in it. */
+const compiled = new WeakSet<object>();
+
+/** Gives a handle its backend's. @internal */
+export function constantCompiled(handle: Handle, value: object): void {
+  compiled.add(value);
+  constant(handle, "compiled", value);
+}
+
+/** Whether a value is a backend's handle, which looks like an object of options that has none. @internal */
+export const isCompiled = (value: object) => compiled.has(value);

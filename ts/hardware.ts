@@ -1,4 +1,4 @@
-import { backend } from "./backend/chosen.js";
+import { backend, drivesGpus } from "./backend/chosen.js";
 import { translated } from "./errors.js";
 
 /** What this binary was built with: comma-separated words, such as `"intel-skylake,threads"`. */
@@ -74,5 +74,5 @@ export interface GpuDevice {
  * is empty, and nothing is printed. The list is read once a process, when it is first asked for.
  */
 export function gpuDevices(): GpuDevice[] {
-  return translated(() => backend().hardwareGpuDevices());
+  return drivesGpus() ? translated(() => backend().hardwareGpuDevices()) : [];
 }

@@ -4,7 +4,7 @@ import { deferred, Outstanding } from "./deferred.js";
 import { DeviceEmbeddings } from "./device-embeddings.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { Executor, type Residency } from "./executor.js";
-import { constant, detached, Handle } from "./handle.js";
+import { constantCompiled, detached, Handle } from "./handle.js";
 import { abortSignal, type Option, readOptions, text } from "./options.js";
 
 /** How the members of a run reduce what they have. */
@@ -112,7 +112,7 @@ export class Mesh extends Handle {
     if (caller !== key) {
       throw new InvalidArgumentError("a Mesh is made by Mesh.bootstrap or Mesh.join, not by `new`");
     }
-    constant(this, "compiled", compiled);
+    constantCompiled(this, compiled);
     leaveAtExit();
   }
 

@@ -25,15 +25,17 @@ import {
   InvalidArgumentError,
   OutOfMemoryError,
   translated,
+  UnsupportedError,
 } from "./errors.js";
 import { compiledExecutor, Executor, executorOption, type Residency } from "./executor.js";
-import { constant, detached, Handle } from "./handle.js";
+import { constantCompiled, detached, Handle } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
 import {
   abortSignal,
   cpuClass,
   flag,
   ids,
+  isRevoked,
   oneOf,
   type Option,
   positive,
@@ -48,6 +50,8 @@ import {
   type Gathered,
   type GatherOptions,
   type ModelSource,
+  NoRoom,
+  type Place,
   sourceOption,
 } from "./source.js";
 
@@ -193,7 +197,7 @@ const pathOption: Option<string> = (value, refuse) =>
 /** What {@link Model.loadRam} is asked for in vain. */
 const onlyOpen = { cache: "a path has nothing to keep; Model.open takes it for a URL" };
 
-const placeOption: Option<string | ModelSource> = (value, refuse) =>
+const placeOption: Option<string | Place> = (value, refuse) =>
   typeof value === "string" ? pathOption(value, refuse) : sourceOption(value, refuse);
 
 /** What models of the other residency take. */
@@ -237,7 +241,7 @@ export class Model<R extends Residency = "ram"> extends Handle {
       );
     }
     this.#residency = residency;
-    constant(this, "compiled", compiled);
+    constantCompiled(this, compiled);
   }
 
   /**
@@ -483,7 +487,7 @@ const loaded = () =>
   });
 
 /** A model whose files are brought to the backend. */
-async function openFiles(source: ModelSource | Folder, how: Opening): Promise<CompiledModel> {
+async function openFiles(source: Place, how: Opening): Promise<CompiledModel> {
   const { executor, residency, signal, onProgress, cache, rest } = how;
   signal?.throwIfAborted();
   await loaded();
@@ -517,20 +521,27 @@ async function openFiles(source: ModelSource | Folder, how: Opening): Promise<Co
 
 /** A model's files, in the loaded module or in one that has room for them. */
 async function gatherWhereItFits(
-  source: ModelSource | Folder,
+  source: Place,
   told: GatherOptions,
   executor: Executor<Residency> | undefined,
 ): Promise<Gathered & { engine: Backend }> {
-  for (let engine = backend(); ;) {
-    const gathered = await gather(engine, source, told);
-    if (gathered !== undefined) return { engine, ...gathered };
+  const engine = backend();
+  try {
+    return { engine, ...(await gather(engine, source, told)) };
+  } catch (failure) {
+    if (!(failure instanceof NoRoom)) throw failure;
+    const large = `Model.open: the model's files have ${failure.bytes} bytes, too many for the module ${engine.module}`;
     if (executor !== undefined) {
       throw new OutOfMemoryError(
-        `Model.open: the model is too large for the module ${engine.module}, whose calls the executor ` +
-          'orders: leave `executor` out, or await load({ wasm: "wasm64" }) before anything else',
+        `${large}, whose calls the executor orders: leave \`executor\` out, or await load({ wasm: "wasm64" }) ` +
+          "before anything else",
       );
     }
-    engine = await wideBackend();
+    const wide = await wideBackend().catch((failure: unknown) => {
+      if (!(failure instanceof UnsupportedError)) throw failure;
+      throw new UnsupportedError(`${large}: ${failure.message}`, { cause: failure });
+    });
+    return { engine: wide, ...(await gather(wide, source, told)) };
   }
 }
 
@@ -561,7 +572,8 @@ function encodeOptions({
 
 function readTexts(where: string, texts: unknown): string[] {
   if (typeof texts === "string") return [texts];
-  if (!Array.isArray(texts)) refuse(where, "`texts`", "a string or an array of strings", texts);
+  if (isRevoked(texts) || !Array.isArray(texts))
+    refuse(where, "`texts`", "a string or an array of strings", texts);
   return Array.from(texts as unknown[], (text, index) => {
     if (typeof text !== "string") refuse(where, `\`texts[${index}]\``, "a string", text);
     return text;

@@ -3,7 +3,7 @@
  * package's for this engine.
  */
 import { findFiles, hasFiles } from "./disk.js";
-import { reason, withoutSecrets } from "./download.js";
+import { reason, statusOf, withoutSecrets } from "./download.js";
 import { InvalidArgumentError, IoError, OutOfMemoryError, UnsupportedError } from "./errors.js";
 import type * as Glue from "./glue/glue.js";
 import type { WasmModule } from "./backend/backend.js";
@@ -95,7 +95,11 @@ function compilePackaged(name: WasmModule): Promise<WebAssembly.Module> {
         "of more than 3 GiB needs an engine that has, such as Node.js 24 or a current Chromium or Firefox",
     );
   }
-  return compile(modules[name].url());
+  return compile(modules[name].url()).catch((failure: unknown) => {
+    if (!(failure instanceof IoError)) throw failure;
+    const wayOut = `put the package's file uform/${name}.wasm there, or say by \`wasm\` where it is`;
+    throw new IoError(`${failure.message}; ${wayOut}`, { cause: failure.cause });
+  });
 }
 
 /** What the module says it is, in a section of its own. */
@@ -117,20 +121,30 @@ function nameOf(module: WebAssembly.Module): WasmModule {
 /** `from` is of a kind that `load` accepts. */
 async function compile(from: unknown): Promise<WebAssembly.Module> {
   if (from instanceof WebAssembly.Module) return from;
-  const { called, bytes } = await bytesOf(from);
+  const found = bytesOf(from);
+  // Bytes that were given are the engine's before their owner has them back.
+  const { called, bytes } = found instanceof Promise ? await found : found;
+  const wrong = whyNoModule(bytes);
   try {
     return await WebAssembly.compile(bytes);
   } catch (failure) {
-    const wrong = isWhole(bytes) ? undefined : notAModule(called, bytes, failure);
-    throw (
-      noMemory(failure) ??
-      wrong ??
-      new UnsupportedError(
-        `load: this engine does not compile the WebAssembly module: ${(failure as Error).message}`,
-        { cause: failure },
-      )
+    throw noMemory(failure) ?? notCompiled(called, wrong, failure);
+  }
+}
+
+function notCompiled(called: string, wrong: string | undefined, cause: unknown): Error {
+  const { message } = cause as Error;
+  if (wrong !== undefined) {
+    return new InvalidArgumentError(
+      `load: ${called} is ${wrong}; expected one of this package's, such as uform/wasm32.wasm, whole and as it is`,
+      { cause },
     );
   }
+  return new UnsupportedError(
+    `load: this engine does not compile ${called}: ${message}; it lacks what the WebAssembly module needs, or the ` +
+      "module was changed on its way: compare it with the package's file",
+    { cause },
+  );
 }
 
 /** Bytes that may be a module, and what messages call them. */
@@ -139,12 +153,8 @@ interface Candidate {
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-async function bytesOf(from: unknown): Promise<Candidate> {
-  if (from instanceof URL) {
-    const called = withoutSecrets(from);
-    const found = await fetched(from, called);
-    return isResponse(found) ? answered(found, called) : { called, bytes: found };
-  }
+function bytesOf(from: unknown): Candidate | Promise<Candidate> {
+  if (from instanceof URL) return bytesAt(from);
   if (isResponse(from)) {
     return answered(from, from.url ? withoutSecrets(new URL(from.url)) : "the response");
   }
@@ -163,15 +173,19 @@ async function bytesOf(from: unknown): Promise<Candidate> {
   }
 }
 
+async function bytesAt(url: URL): Promise<Candidate> {
+  const called = withoutSecrets(url);
+  const found = await fetched(url, called);
+  return isResponse(found) ? answered(found, called) : { called, bytes: found };
+}
+
 const isUnshared = (bytes: Uint8Array): bytes is Uint8Array<ArrayBuffer> =>
   bytes.buffer instanceof ArrayBuffer;
 
 /** What a server answered. */
 async function answered(response: Response, called: string): Promise<Candidate> {
   if (!response.ok) {
-    throw new IoError(
-      `load: ${called} was answered with ${response.status} ${response.statusText}`,
-    );
+    throw new IoError(`load: ${called} was answered with ${statusOf(response)}`);
   }
   if (response.bodyUsed) {
     throw new InvalidArgumentError(`load: ${called} was read before; a response serves once`);
@@ -206,17 +220,14 @@ function isWhole(bytes: Uint8Array): boolean {
   return at === bytes.length;
 }
 
-/** Why bytes are no module. */
-function notAModule(called: string, bytes: Uint8Array, cause: unknown): InvalidArgumentError {
-  const isCut = bytes.length > 8 && header.every((byte, index) => bytes[index] === byte);
+/** What bytes are rather than a module; `undefined`: they may be one. */
+function whyNoModule(bytes: Uint8Array): string | undefined {
+  if (isWhole(bytes)) return undefined;
+  if (bytes.length > 8 && header.every((byte, index) => bytes[index] === byte)) {
+    return `a WebAssembly module whose last section does not end where its ${bytes.length} bytes do: it was cut, or something was appended`;
+  }
   const beginning = Array.from(bytes.subarray(0, 8), (byte) => byte.toString(16).padStart(2, "0"));
-  const what = isCut
-    ? `a WebAssembly module that was cut: ${bytes.length} bytes are not all of it`
-    : `no WebAssembly module: it has ${bytes.length} bytes, and begins with ${beginning.join(" ") || "none"}`;
-  return new InvalidArgumentError(
-    `load: ${called} is ${what}; expected one of this package's, such as uform/wasm32.wasm, whole and as it is`,
-    { cause },
-  );
+  return `no WebAssembly module: it has ${bytes.length} bytes, and begins with ${beginning.join(" ") || "none"}`;
 }
 
 async function fetched(url: URL, called: string): Promise<Response | Uint8Array<ArrayBuffer>> {

@@ -1,5 +1,5 @@
 import { InvalidArgumentError } from "./errors.js";
-import { Handle } from "./handle.js";
+import { Handle, isCompiled } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
 
 /**
@@ -47,7 +47,9 @@ export function readOptions<S extends Shape>(
   for (const key of keys) {
     const value = (given as Record<string, unknown>)[key];
     if (value === undefined) continue;
-    read[key] = shape[key]?.(value, (expected) => refuse(where, `\`${key}\``, expected, value));
+    read[key] = shape[key]?.(askable(value), (expected) =>
+      refuse(where, `\`${key}\``, expected, value),
+    );
   }
   return read as Read<S>;
 }
@@ -58,7 +60,7 @@ export function readOptions<S extends Shape>(
  * @internal
  */
 export function readArgument<T>(where: string, name: string, value: unknown, option: Option<T>): T {
-  return option(value, (expected) => refuse(where, `\`${name}\``, expected, value));
+  return option(askable(value), (expected) => refuse(where, `\`${name}\``, expected, value));
 }
 
 /** @internal */
@@ -68,19 +70,33 @@ export function refuse(where: string, what: string, expected: string, value: unk
   );
 }
 
+/**
+ * Whether a value is a proxy that was revoked. Nothing can be asked of it: whoever looks at what it is, is thrown an
+ * error that names no argument.
+ *
+ * @internal
+ */
+export function isRevoked(value: unknown): boolean {
+  try {
+    // The only question that a proxy passes on without a trap.
+    Array.isArray(value);
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+/** A value to be asked what it is: no option takes `null`, and a revoked proxy is no better. */
+const askable = (value: unknown) => (isRevoked(value) ? null : value);
+
 /** What `{ ... }` makes: nearly every object of options. */
 const isLiteral = (value: object) => Object.getPrototypeOf(value) === Object.prototype;
 
 /** An object of options, rather than something else that happens to be one. */
 function isPlain(value: unknown): value is object {
-  if (typeof value !== "object" || value === null) return false;
+  if (typeof value !== "object" || value === null || isRevoked(value)) return false;
   if (isLiteral(value)) return true;
-  if (value instanceof Handle) return false;
-  if (tag(value) !== "[object Object]") return false;
-  // A backend's handle looks like an object without anything that nobody can add to.
-  const handle =
-    !("toString" in value) && !Object.isExtensible(value) && Reflect.ownKeys(value).length === 0;
-  return !handle;
+  return !(value instanceof Handle) && tag(value) === "[object Object]" && !isCompiled(value);
 }
 
 function unknownOption(
@@ -155,12 +171,44 @@ export const flag: Option<boolean> = (value, refuse) =>
 /** What kind of object a value is, whichever realm it is from. @internal */
 export const tag = (value: unknown) => Object.prototype.toString.call(value);
 
+/** Whether a value is of a kind, and has what is used of it: anything may say that it is of a kind. */
+const isOf = (kind: string, value: unknown, ...methods: string[]) =>
+  !isRevoked(value) &&
+  tag(value) === `[object ${kind}]` &&
+  methods.every((name) => typeof (value as Record<string, unknown>)[name] === "function");
+
 /** @internal */
-export const isBuffer = (value: unknown): value is ArrayBuffer =>
-  tag(value) === "[object ArrayBuffer]";
+export const isBlob = (value: unknown): value is Blob =>
+  isFile(value) || isOf("Blob", value, "slice", "arrayBuffer");
+
+/** @internal */
+export const isFile = (value: unknown): value is File =>
+  isOf("File", value, "slice", "arrayBuffer") && typeof (value as File).name === "string";
+
+/** @internal */
+export const isStream = (value: unknown): value is ReadableStream =>
+  isOf("ReadableStream", value, "getReader");
 
 /** Without a look at the global `Response`, at which Node.js loads all that fetches. @internal */
-export const isResponse = (value: unknown): value is Response => tag(value) === "[object Response]";
+export const isResponse = (value: unknown): value is Response =>
+  isOf("Response", value, "arrayBuffer");
+
+/** Throws for what is no `ArrayBuffer`, whichever realm it is from. */
+const bufferLength = Object.getOwnPropertyDescriptor(ArrayBuffer.prototype, "byteLength")!.get!;
+
+/** @internal */
+export function isBuffer(value: unknown): value is ArrayBuffer {
+  try {
+    bufferLength.call(value);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Whether a value is bytes, rather than a proxy of some. @internal */
+export const isBytes = (value: unknown): value is Uint8Array =>
+  ArrayBuffer.isView(value) && value instanceof Uint8Array;
 
 /** One of a few values. @internal */
 export function oneOf<const T extends string | number | boolean>(values: readonly T[]): Option<T> {
@@ -201,9 +249,10 @@ export function show(value: unknown): string {
     case "symbol":
       return value.description === undefined ? "Symbol()" : `Symbol(${cut(value.description)})`;
     case "function":
-      return "a function";
+      return isRevoked(value) ? "a proxy that was revoked" : "a function";
     case "object":
       if (value === null) return "null";
+      if (isRevoked(value)) return "a proxy that was revoked";
       if (value instanceof Handle) return `a handle: pass it as an option, such as { executor }`;
       if (value instanceof URL) return `a ${cut(value.protocol)} URL`;
       return Array.isArray(value) ? showArray(value) : "an object";

@@ -1,7 +1,7 @@
 import type { CompiledPool } from "./backend/backend.js";
 import { backend } from "./backend/chosen.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
-import { constant, detached, Handle } from "./handle.js";
+import { constantCompiled, detached, Handle } from "./handle.js";
 import { count, ids, readOptions, text } from "./options.js";
 
 /** What a {@link ThreadPool} is made of. */
@@ -45,7 +45,7 @@ export class ThreadPool extends Handle {
     if (caller !== key) {
       throw new InvalidArgumentError("a ThreadPool is made by ThreadPool.spawn, not by `new`");
     }
-    constant(this, "compiled", compiled);
+    constantCompiled(this, compiled);
   }
 
   /**

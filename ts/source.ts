@@ -12,7 +12,18 @@ import { Pace } from "./backend/turns.js";
 import { Folder, OpenFile } from "./disk.js";
 import { download, withoutSecrets } from "./download.js";
 import { InvalidArgumentError, IoError, OutOfMemoryError, translated } from "./errors.js";
-import { isBuffer, type Option, refuse, show, tag } from "./options.js";
+import { Handle } from "./handle.js";
+import {
+  isBlob,
+  isBuffer,
+  isBytes,
+  isFile,
+  isStream,
+  type Option,
+  refuse,
+  show,
+  tag,
+} from "./options.js";
 
 /**
  * The bytes of one file. A stream is read once, and so serves one model. Bytes are read where they are, and
@@ -35,6 +46,9 @@ interface Incoming {
   readonly size: number | undefined;
   readonly body: Uint8Array | Blob | ReadableStream<Uint8Array> | OpenFile;
 }
+
+/** A source as it was when it was given: where the files are, or the files by their names. @internal */
+export type Place = URL | Folder | ReadonlyMap<string, Incoming>;
 
 /** Finds files by their names; `undefined`: there is no such file. */
 type Finder = (name: string, signal: AbortSignal) => Promise<Incoming | undefined>;
@@ -62,13 +76,16 @@ function isFolder(url: URL): boolean {
 }
 
 /** @internal */
-export const sourceOption: Option<ModelSource> = (value, refuse) => {
+export const sourceOption: Option<Place> = (value, refuse) => {
   if (value instanceof URL) return isFolder(value) ? value : refuse(expected);
-  if (isList(value) && value.length > 0 && Array.from(value).every(isFile)) return value;
-  const isRecord = tag(value) === "[object Object]" && !isList(value);
-  const files = isRecord ? Object.values(value as object) : [];
-  if (files.length === 0 || !files.every(isModelFile)) refuse(expected);
-  return value as ModelSource;
+  if (isList(value)) {
+    const files = Array.from(value);
+    return files.length > 0 && files.every(isFile) ? named(files) : refuse(expected);
+  }
+  const isRecord = tag(value) === "[object Object]" && !(value instanceof Handle);
+  const files = isRecord ? Object.entries(value as object) : [];
+  if (files.length === 0) refuse(expected);
+  return new Map(files.map(([name, file]) => [name, incoming(name, file)]));
 };
 
 /** Files that were brought, and how many bytes they are. @internal */
@@ -131,8 +148,19 @@ interface Way {
   readonly signal: AbortSignal;
 }
 
-/** There are more of them. */
-class NoRoom extends Error {}
+/** There are more of them. @internal */
+export class NoRoom extends Error {
+  /** So many, of those that are known to come. */
+  readonly bytes: number;
+
+  constructor(bytes: number) {
+    super();
+    this.bytes = bytes;
+  }
+}
+
+/** The most bytes that room is made for because a server told of them: for more, as they come. */
+const MOST_TOLD = 16 << 20;
 
 /** The most bytes that are copied at once: a millisecond's, where the system has yet to find the memory. */
 const PIECE = 1 << 20;
@@ -140,19 +168,19 @@ const PIECE = 1 << 20;
 /**
  * Brings a model's files into the backend.
  *
- * @returns The files, or `undefined` when they are more than it has room for. What was given then is
- * as it was.
+ * @throws {@link NoRoom} when they are more than it has room for. What was given then is as it was.
  * @internal
  */
 export async function gather(
   backend: Backend,
-  source: ModelSource | Folder,
+  source: Place,
   { signal, onProgress, cache }: GatherOptions,
-): Promise<Gathered | undefined> {
+): Promise<Gathered> {
   signal?.throwIfAborted();
   const find = finderOf(source, cache);
   const most = mostOf(backend);
-  if (weigh(source) > most) return undefined;
+  const weight = weigh(source);
+  if (weight > most) throw new NoRoom(weight);
   const files = translated(() => backend.filesCreate(placeOf(source)));
   const progress = new Progress(onProgress, most);
   // A failure of one file ends the others'.
@@ -171,7 +199,6 @@ export async function gather(
     }
   } catch (failure) {
     stop.abort(failure);
-    if (failure instanceof NoRoom) return undefined;
     throw signal?.aborted ? signal.reason : failure;
   } finally {
     clearInterval(alive);
@@ -192,11 +219,11 @@ async function bring(name: string, way: Way): Promise<void> {
     const { read } = new Ahead(incoming.body);
     return translated(() => lend(files, name, size, read));
   }
-  const chunks = new Chunks();
-  if (!lend) translated(() => backend.filesBegin(files, name, incoming.size ?? 0));
+  const chunks = new Chunks(name);
+  if (!lend) translated(() => backend.filesBegin(files, name, roomFor(incoming)));
   let bytes = 0;
-  for await (const chunk of chunksOf(incoming.called, incoming.body, signal)) {
-    if (!(chunk instanceof Uint8Array)) {
+  for await (const chunk of chunksOf(incoming, signal)) {
+    if (!isBytes(chunk)) {
       refuse("Model.open", `the stream of ${show(name)}`, "chunks of Uint8Array", chunk);
     }
     for await (const piece of piecesOf(name, chunk, pace)) {
@@ -218,6 +245,11 @@ async function bring(name: string, way: Way): Promise<void> {
   if (lend) translated(() => lend(files, name, bytes, chunks.read));
 }
 
+/** How many bytes to make room for before any is here. */
+function roomFor({ size = 0, body }: Incoming): number {
+  return isStream(body) ? Math.min(size, MOST_TOLD) : size;
+}
+
 /** The pieces of a chunk, while the event loop turns. */
 async function* piecesOf(name: string, chunk: Uint8Array, pace: Pace): AsyncGenerator<Uint8Array> {
   const { length } = chunk;
@@ -225,7 +257,7 @@ async function* piecesOf(name: string, chunk: Uint8Array, pace: Pace): AsyncGene
   if (length === 0) await pace.step();
   for (let at = 0; at < length; at += PIECE) {
     await pace.step();
-    if (chunk.length !== length) gone(name);
+    checkThere(name, chunk, length);
     yield chunk.subarray(at, at + PIECE);
   }
 }
@@ -240,6 +272,11 @@ class Chunks {
   readonly #chunks: Uint8Array[] = [];
   /** Where each of them ends. */
   readonly #ends: number[] = [];
+  readonly #name: string;
+
+  constructor(name: string) {
+    this.#name = name;
+  }
 
   add(chunk: Uint8Array): void {
     this.#chunks.push(chunk);
@@ -255,8 +292,9 @@ class Chunks {
       else low = middle + 1;
     }
     const chunk = this.#chunks[low]!;
-    const start = at - (this.#ends[low]! - chunk.length);
-    return chunk.subarray(start, start + most);
+    const begin = this.#ends[low - 1] ?? 0;
+    checkThere(this.#name, chunk, this.#ends[low]! - begin);
+    return chunk.subarray(at - begin, at - begin + most);
   };
 }
 
@@ -278,7 +316,7 @@ class Progress {
   /** Says how many bytes will come, where that is known. */
   expect(bytes: number | undefined): void {
     this.total += bytes ?? 0;
-    if (this.total > this.#most) throw new NoRoom();
+    if (this.total > this.#most) throw new NoRoom(this.total);
   }
 
   advance(bytes: number): void {
@@ -292,7 +330,7 @@ class Progress {
   }
 }
 
-function finderOf(source: ModelSource | Folder, cache: boolean | undefined): Finder {
+function finderOf(source: Place, cache: boolean | undefined): Finder {
   if (source instanceof Folder) {
     return async (name) => {
       const body = source.file(name);
@@ -313,11 +351,7 @@ function finderOf(source: ModelSource | Folder, cache: boolean | undefined): Fin
       "Model.open: `cache` is for a URL, and the files were given: leave it out",
     );
   }
-  const files = filesOf(source);
-  return async (name) => {
-    const file = files.get(name);
-    return file && incoming(name, file);
-  };
+  return async (name) => source.get(name);
 }
 
 /** The URL of the model's folder, with a `/` at the end. */
@@ -328,45 +362,43 @@ function folderOf(url: URL): URL {
 }
 
 /** Where messages say the model is. */
-function placeOf(source: ModelSource | Folder): string {
+function placeOf(source: Place): string {
   if (source instanceof Folder) return source.place;
   return source instanceof URL ? withoutSecrets(folderOf(source)) : "";
 }
 
 /** How many bytes of weights were given, as far as that is known. */
-function weigh(source: ModelSource | Folder): number {
+function weigh(source: Place): number {
   if (source instanceof URL || source instanceof Folder) return 0;
-  const weights = [...filesOf(source)].filter(([name]) => isWeights(name));
-  return weights.reduce((sum, [, file]) => sum + (sizeOf(file) ?? 0), 0);
+  const weights = [...source].filter(([name]) => isWeights(name));
+  return weights.reduce((sum, [, { size }]) => sum + (size ?? 0), 0);
 }
 
-/** Files that were given, by their names in the model's folder. */
-const filesOf = (source: Exclude<ModelSource, URL>) =>
-  isList(source) ? named(source) : new Map(Object.entries(source));
-
 /** Files by their names in the model's folder. */
-function named(list: ArrayLike<File>): Map<string, File> {
-  const files = Array.from(list);
+function named(files: readonly File[]): Map<string, Incoming> {
   const paths = files.map((file) => file.webkitRelativePath || file.name);
   // A chosen folder's name comes first in every path.
   const folder = paths.every((path) => path.includes("/")) ? /^[^/]*\//.exec(paths[0]!)![0] : "";
   const isShared = paths.every((path) => path.startsWith(folder));
   const cut = isShared ? folder.length : 0;
-  return new Map(files.map((file, index) => [paths[index]!.slice(cut), file]));
+  const names = paths.map((path) => path.slice(cut));
+  return new Map(files.map((file, index) => [names[index]!, incoming(names[index]!, file)]));
 }
 
-function incoming(name: string, file: ModelFile): Incoming {
-  const told = { called: name, size: sizeOf(file) };
-  if (isDetached(file instanceof Uint8Array ? file.buffer : file)) gone(name);
-  if (file instanceof Uint8Array) return { ...told, body: file };
-  if (isBuffer(file)) return { ...told, body: new Uint8Array(file) };
-  if (isBlob(file)) return { ...told, body: file };
-  if (file.locked) {
-    throw new InvalidArgumentError(
-      `Model.open: the stream of ${show(name)} was read before; a stream serves once`,
-    );
+/** A file that was given. Bytes of it get a view whose length tells when they are not there any more. */
+function incoming(name: string, file: unknown): Incoming {
+  if (isBlob(file)) return { called: name, size: file.size, body: file };
+  if (isStream(file)) return { called: name, size: undefined, body: file };
+  if (!isBytes(file) && !isBuffer(file)) {
+    const expected = "an ArrayBuffer, a Uint8Array, a Blob or a ReadableStream";
+    refuse("Model.open", `${show(name)} of the record \`source\``, expected, file);
   }
-  return { ...told, body: file };
+  const { buffer, offset } = isBuffer(file)
+    ? { buffer: file, offset: 0 }
+    : { buffer: file.buffer, offset: file.byteOffset };
+  if (isDetached(buffer)) gone(name);
+  const body = new Uint8Array(buffer, offset, file.byteLength);
+  return { called: name, size: body.length, body };
 }
 
 /** Whether a value is an ArrayBuffer without its memory. Not every engine says so by itself. */
@@ -380,6 +412,16 @@ function isDetached(value: unknown): boolean {
   }
 }
 
+/** Refuses bytes of which there were so many, and which are not all there any more. */
+function checkThere(name: string, { buffer, length }: Uint8Array, was: number | undefined): void {
+  if (length === was) return;
+  if (isDetached(buffer)) gone(name);
+  throw new InvalidArgumentError(
+    `Model.open: the bytes of ${show(name)} are in an ArrayBuffer that was resized, to ${buffer.byteLength} bytes; ` +
+      "pass a copy, or resize it when the model is open",
+  );
+}
+
 /** Refuses a file whose bytes went elsewhere. */
 function gone(name: string): never {
   throw new InvalidArgumentError(
@@ -388,40 +430,33 @@ function gone(name: string): never {
   );
 }
 
-/** `undefined`: a stream does not say. */
-function sizeOf(file: ModelFile): number | undefined {
-  if (file instanceof Uint8Array || isBuffer(file)) return file.byteLength;
-  return isBlob(file) ? file.size : undefined;
-}
-
 /** A file's chunks, until the signal is aborted. Not every engine iterates over streams. */
-async function* chunksOf(
-  name: string,
-  body: Incoming["body"],
-  signal: AbortSignal,
-): AsyncGenerator<Uint8Array, void> {
-  if (body instanceof Uint8Array) return yield body;
+async function* chunksOf(file: Incoming, signal: AbortSignal): AsyncGenerator<Uint8Array, void> {
+  const { called, size, body } = file;
+  if (body instanceof Uint8Array) {
+    checkThere(called, body, size);
+    return yield body;
+  }
   if (body instanceof OpenFile) return yield body.whole();
   if (isBlob(body)) {
     // Rather than as a stream, which Node.js makes of all of it at once.
     for (let at = 0; at < body.size; at += PIECE) {
       signal.throwIfAborted();
-      const piece = body.slice(at, at + PIECE).arrayBuffer();
-      yield new Uint8Array(await piece.catch((failure: unknown) => unreadable(name, failure)));
+      yield await pieceAt(at, file, body);
     }
     return;
   }
-  const reader = body.getReader();
+  const reader = readerOf(file, body);
   // Whoever sends is told, and what is waited for ends.
   const cancel = () => void reader.cancel(signal.reason).catch(() => {});
   signal.addEventListener("abort", cancel);
+  let bytes = 0;
   try {
     for (;;) {
-      const { done, value } = await reader
-        .read()
-        .catch((failure: unknown) => unreadable(name, failure));
+      const { done, value } = await readNext(file, bytes, reader);
       if (done) return;
       yield value;
+      bytes += value.length;
     }
   } finally {
     signal.removeEventListener("abort", cancel);
@@ -429,17 +464,45 @@ async function* chunksOf(
   }
 }
 
-function unreadable(name: string, failure: unknown): never {
-  const reason = failure instanceof Error ? failure.message : String(failure);
-  throw new IoError(`${name}: reading it failed: ${reason}`, { cause: failure });
+async function readNext(
+  file: Incoming,
+  bytes: number,
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+) {
+  try {
+    return await reader.read();
+  } catch (failure) {
+    return unreadable(file, bytes, failure);
+  }
 }
 
-const isList = (value: unknown): value is ArrayLike<File> =>
+async function pieceAt(at: number, file: Incoming, body: Blob): Promise<Uint8Array> {
+  try {
+    return new Uint8Array(await body.slice(at, at + PIECE).arrayBuffer());
+  } catch (failure) {
+    return unreadable(file, at, failure);
+  }
+}
+
+function readerOf(file: Incoming, body: ReadableStream<Uint8Array>) {
+  try {
+    return body.getReader();
+  } catch (failure) {
+    if (!body.locked) unreadable(file, 0, failure);
+    throw new InvalidArgumentError(
+      `Model.open: the stream of ${show(file.called)} was read before; a stream serves once`,
+      { cause: failure },
+    );
+  }
+}
+
+function unreadable({ called, size }: Incoming, bytes: number, failure: unknown): never {
+  const reason = failure instanceof Error ? failure.message : String(failure);
+  const of = size === undefined ? "" : ` of ${size}`;
+  throw new IoError(`${called}: reading it failed after ${bytes}${of} bytes: ${reason}`, {
+    cause: failure,
+  });
+}
+
+const isList = (value: unknown): value is ArrayLike<unknown> =>
   Array.isArray(value) || tag(value) === "[object FileList]";
-const isFile = (value: unknown): value is File => tag(value) === "[object File]";
-const isBlob = (value: unknown): value is Blob => isFile(value) || tag(value) === "[object Blob]";
-const isModelFile = (value: unknown): value is ModelFile =>
-  value instanceof Uint8Array ||
-  isBuffer(value) ||
-  isBlob(value) ||
-  tag(value) === "[object ReadableStream]";

@@ -26,10 +26,12 @@ export function errors(test, { uform, base }) {
       [() => Executor.forRam({ thread: 1 }), ["Executor.forRam", '"thread"', "`threads`"]],
       [() => Executor.forRam({ threads: -1 }), ["threads", "-1", "whole number"]],
       [() => Executor.forRam({ threads: 1025 }), ["threads", "1 to 1024"]],
+      [() => Executor.forRam({ threads: 2 ** 32 }), ["threads is 4294967296", "1 to 1024"]],
       [() => Executor.forRam({ cpuClass: "haswell" }), ["haswell", "accepted: serial"]],
       [() => Executor.forRam({ cpuClass: "aws-g2" }), ["aws-g2", "would work: "]],
       [() => Executor.forRam({ memoryDomains: [1e6] }), ["memory domain 1000000"]],
       [() => model.encodeTextSync(1), ["`texts`", "received 1"]],
+      [() => model.encodeTextSync("x", { dimensions: 2 ** 53 - 1 }), ["is 9007199254740991: "]],
       [() => model.encodeTextSync("x", { signal: null }), ["signal", "encodeText takes it"]],
       [() => model.encodeTextSync("x", { executor: {} }), ["executor", "an Executor"]],
       [() => model.encodeTextSync("x", model.compiled), ["options", "a plain object"]],
@@ -90,11 +92,11 @@ export function errors(test, { uform, base }) {
 
   test("descriptions tell what computes", async () => {
     const model = await Model.open(source, { precision: "f32" });
-    const executor = Executor.forRam();
+    const executor = Executor.forRam({ deferredLimit: 2 ** 40 });
     const { module, precision, residency, cpuClass, fingerprint } = model.describe();
     equal([precision, residency], ["f32", "ram"]);
     ok(/^[0-9a-f]{32}$/.test(fingerprint));
-    equal(executor.describe().module, module);
+    equal([executor.describe().module, executor.describe().deferredLimit], [module, 2 ** 40]);
     ok(uform.capabilitiesAvailable().split(",").includes(cpuClass));
     ok([null, "wasm32", "wasm32-relaxed", "wasm64"].includes(module), `module ${module}`);
     model.free();

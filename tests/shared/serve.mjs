@@ -7,7 +7,7 @@
 // | `/unsized/…` | fixtures, without a word on their size |
 // | `/cut/ID/…` | fixtures, but the first time weights are asked for under an ID they end in the middle |
 // | `/slow/…` | fixtures, but weights never end |
-// | `/huge/…` | fixtures, but weights are said to have two gigabytes, and end in the middle |
+// | `/huge/…` | fixtures, but weights are said to have more bytes than any memory, and end in the middle |
 // | `/app/…` | fixtures, and a page for what is not there |
 
 import { createReadStream, statSync } from "node:fs";
@@ -53,7 +53,7 @@ export function answer(request, response, cut) {
     return;
   }
   const isWeights = file.endsWith(".safetensors");
-  const told = isWeights && kind === "huge" ? 2 ** 31 : size;
+  const told = isWeights && kind === "huge" ? Number.MAX_SAFE_INTEGER : size;
   if (kind !== "unsized") response.setHeader("content-length", told);
   response.writeHead(200);
   if (isWeights && (kind === "huge" || (kind === "cut" && !cut.has(id)))) {

@@ -97,6 +97,28 @@ export function sources(test, { uform, base }) {
     await fails(Model.open({ ...files, "config.json": config }), UnsupportedError, "llama");
   });
 
+  test("what only says that it is a file is refused by name", async () => {
+    const files = await record();
+    const { proxy, revoke } = Proxy.revocable({}, {});
+    revoke();
+    const says = (kind) => ({ [Symbol.toStringTag]: kind });
+    for (const file of [
+      ...["ArrayBuffer", "Uint8Array", "Blob", "File", "ReadableStream"].map(says),
+      new Proxy(files["config.json"], {}),
+      new Proxy(new Uint8Array(1), {}),
+      new Float32Array(1),
+      proxy,
+      null,
+    ]) {
+      const opening = Model.open({ ...files, "config.json": file });
+      await fails(opening, InvalidArgumentError, '"config.json"', "`source`", "ReadableStream");
+    }
+    await fails(Model.open([says("File")]), InvalidArgumentError, "`source`", "File[]");
+    const getReader = () => ({ cancel: async () => {} });
+    const odd = { ...says("ReadableStream"), getReader };
+    await fails(Model.open({ ...files, "config.json": odd }), IoError, "config.json: reading it");
+  });
+
   test("a URL that has nothing beneath it is refused by name", async () => {
     const long = `data:application/json,${"x".repeat(1 << 20)}`;
     const blob = URL.createObjectURL(new Blob(["{}"]));
@@ -122,6 +144,26 @@ export function sources(test, { uform, base }) {
         files[name] = wrap(buffer);
         structuredClone(buffer, { transfer: [buffer] });
         await fails(Model.open(files), InvalidArgumentError, `"${name}"`, "detached", "a copy");
+      }
+    }
+  });
+
+  test("bytes whose buffer is resized meanwhile are told so, unless they are all there", async () => {
+    for (const [name, grows] of [
+      ["config.json", false],
+      ["model.safetensors", false],
+      ["model.safetensors", true],
+    ]) {
+      for (const wrap of [(buffer) => buffer, (buffer) => new Uint8Array(buffer)]) {
+        const files = await record();
+        const bytes = new Uint8Array(files[name]);
+        const buffer = new ArrayBuffer(bytes.length, { maxByteLength: bytes.length + 1 });
+        if (!buffer.resizable) return;
+        new Uint8Array(buffer).set(bytes);
+        const opening = Model.open({ ...files, [name]: wrap(buffer) });
+        buffer.resize(grows ? bytes.length + 1 : 7);
+        if (grows) (await opening).free();
+        else await fails(opening, InvalidArgumentError, `"${name}"`, "resized, to 7 bytes");
       }
     }
   });
@@ -213,8 +255,10 @@ export function sources(test, { uform, base }) {
     }
     // A server tells its size on the way.
     const here = at("huge");
-    const [kind, words] = isThere ? [IoError, `${here}model.`] : [UnsupportedError, "64-bit"];
-    await fails(Model.open(here), kind, words);
+    const [kind, ...words] = isThere
+      ? [IoError, `${here}model.safetensors`, ` of ${Number.MAX_SAFE_INTEGER} bytes`]
+      : [UnsupportedError, "64-bit", "9007199254"];
+    await fails(Model.open(here), kind, ...words);
   });
 
   test("progress is in bytes, and ends at its total", async () => {

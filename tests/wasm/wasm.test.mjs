@@ -2,6 +2,9 @@
 // of its own, since a module is loaded once in each.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
@@ -42,6 +45,19 @@ const script = (node, ...lines) =>
     ),
   );
 
+/** A module of one function, which uses `i8x16.relaxed_swizzle`. */
+const relaxedSimd = [
+  ...[0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0],
+  ...[10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 128, 2, 11],
+];
+
+/** The module that the package takes by itself in a Node.js. */
+const bestOf = (node) => {
+  const asked = `console.log(WebAssembly.validate(Uint8Array.of(${relaxedSimd})))`;
+  return script(node, asked) === "true\n" ? "wasm32-relaxed" : "wasm32";
+};
+const best = bestOf(process.execPath);
+
 describe("the shared tests", () => {
   for (const [module, node] of [
     ["wasm32", process.execPath],
@@ -74,9 +90,12 @@ describe("loading", () => {
       process.execPath,
       `for (const work of [() => Executor.forRam(), () => uform.capabilitiesCompiled()]) {
          try { work(); } catch (error) { console.log(error.name, error.code, error.message); }
-       }`,
+       }
+       // There are none, whatever is loaded.
+       console.log(uform.gpuDevices().length);`,
     );
     const lines = told.trim().split("\n");
+    assert.equal(lines.pop(), "0");
     assert.equal(lines.length, 2);
     for (const line of lines)
       assert.match(line, /^UnsupportedError .*await load\(\) or Model.open/);
@@ -117,6 +136,10 @@ describe("loading", () => {
        structuredClone(detached.buffer, { transfer: [detached.buffer] });
        const read = new Response(whole);
        await read.arrayBuffer();
+       const longer = Buffer.concat([whole, Buffer.of(1)]);
+       const changed = Buffer.from(whole);
+       for (let at = 1 << 17; WebAssembly.validate(changed); at += 1000) changed[at] ^= 0x55;
+       const says = { [Symbol.toStringTag]: "Response" };
        for (const wasm of [
          empty,
          older,
@@ -130,6 +153,10 @@ describe("loading", () => {
          read,
          new URL("data:text/html," + "x".repeat(1 << 20)),
          new URL("http://name:SECRET@127.0.0.1:9/x.wasm?key=SECRET"),
+         longer,
+         changed,
+         says,
+         new Response("", { status: 500, statusText: "x".repeat(1 << 20) }),
        ]) {
          await load({ wasm }).catch(({ code, message }) => console.log(code, message));
        }
@@ -143,14 +170,28 @@ describe("loading", () => {
     assert.match(lines[3], /UFORM_IO .*cannot be fetched/);
     assert.match(lines[4], /UFORM_IO .*answered with 404/);
     assert.match(lines[5], /UFORM_UNSUPPORTED .*does not compile/);
-    assert.match(lines[6], /UFORM_INVALID_ARGUMENT .*was cut/);
+    const isNotWhole =
+      / does not end where its \d+ bytes do: it was cut, or something was appended/;
+    assert.match(lines[6], /^UFORM_INVALID_ARGUMENT /);
+    assert.match(lines[6], isNotWhole);
     assert.match(lines[7], /UFORM_INVALID_ARGUMENT .*detached/);
     assert.match(lines[8], /UFORM_INVALID_ARGUMENT .*detached/);
     assert.match(lines[9], /UFORM_INVALID_ARGUMENT .*was read before/);
     assert.match(lines[10], /UFORM_INVALID_ARGUMENT load: a data: URL is no WebAssembly module/);
     assert.match(lines[11], /UFORM_IO load: http:\/\/127\.0\.0\.1:9\/x\.wasm cannot be fetched/);
-    assert.ok(!told.includes("SECRET") && told.length < 5000, told);
-    assert.equal(lines[12], "wasm32");
+    assert.match(lines[12], /^UFORM_INVALID_ARGUMENT /);
+    assert.match(lines[12], isNotWhole);
+    assert.match(
+      lines[13],
+      /UFORM_UNSUPPORTED .*does not compile `wasm`: .*was changed on its way/,
+    );
+    assert.match(
+      lines[14],
+      /UFORM_INVALID_ARGUMENT .*a Response, .* for `wasm` but received an obj/,
+    );
+    assert.match(lines[15], /^UFORM_IO load: the response was answered with 500 xxx/);
+    assert.ok(!told.includes("SECRET") && told.length < 8000, told);
+    assert.equal(lines[16], best);
   });
 
   test("takes bytes that other threads see, and data in a URL", () => {
@@ -191,13 +232,74 @@ describe("loading", () => {
     for (const line of lines.slice(0, 2)) {
       assert.match(line, /^OutOfMemoryError UFORM_OUT_OF_MEMORY .*Out of memory.*free what/);
     }
-    assert.equal(lines[2], "wasm32");
+    assert.equal(lines[2], best);
+  });
+
+  test("has bytes before their owner has them back", () => {
+    const told = script(
+      process.execPath,
+      `import { readFile } from "node:fs/promises";
+       const bytes = await readFile(new URL(import.meta.resolve("uform/wasm32.wasm")));
+       const given = (bytes) => {
+         const { buffer } = Uint8Array.from(bytes);
+         const loading = load({ wasm: buffer });
+         structuredClone(buffer, { transfer: [buffer] });
+         return loading;
+       };
+       await given(bytes.subarray(1)).catch(({ code, message }) => console.log(code, message));
+       await given(bytes);
+       console.log(Executor.forRam().describe().module);`,
+    );
+    assert.match(told, /^UFORM_INVALID_ARGUMENT .* begins with 61 73 6d .*\nwasm32\n$/);
+  });
+
+  test("of several at once ends each in what is its own", () => {
+    const junk = "`wasm` is no WebAssembly module";
+    const another = "another module is loaded already";
+    for (const [asked, ends] of [
+      ["[load({ wasm: junk }), load(), Model.open(url)]", [junk, best, best]],
+      ["[load({ wasm: junk }), load({ wasm: new Uint8Array(5) })]", [junk, junk]],
+      ["[load({ wasm: junk }), load({ wasm: junk }), load()]", [junk, junk, best]],
+      ["[load(), load({ wasm: junk }), load()]", [best, another, best]],
+      [`[load(), load({ wasm: "${best}" }), load({ wasm: "wasm64" })]`, [best, best, another]],
+    ]) {
+      const told = script(
+        process.execPath,
+        `const url = new URL("fixtures/variants/mean-sqrt-cut/", ${JSON.stringify(base)});
+         const junk = new Uint8Array(3);
+         const module = () => Executor.forRam().describe().module;
+         const ends = ${asked}.map((ends) => ends.then(module, ({ message }) => message));
+         console.log(JSON.stringify(await Promise.all(ends)));`,
+      );
+      const got = JSON.parse(told);
+      assert.equal(got.length, ends.length, told);
+      for (const [index, end] of ends.entries()) assert.ok(got[index].includes(end), told);
+    }
+  });
+
+  test("of a file that a bundler left behind says where it belongs", (t) => {
+    const folder = mkdtempSync(join(tmpdir(), "uform-"));
+    t.after(() => rmSync(folder, { recursive: true }));
+    copyFileSync(join(root, "dist/web/web.js"), join(folder, "web.mjs"));
+    const told = run(
+      process.execPath,
+      "--eval",
+      `import(${JSON.stringify(join(folder, "web.mjs"))})
+         .then(({ load }) => load())
+         .catch(({ code, message }) => console.log(code, message));`,
+    );
+    assert.match(
+      told,
+      /^UFORM_IO load: file:.* cannot be fetched: .* put .* uform\/wasm32.* there, /,
+    );
   });
 
   test("takes the best module for the engine", { skip: withoutNewerNode }, () => {
     const line = `await load(); console.log(Executor.forRam().describe().module);`;
-    assert.equal(script(process.execPath, line).trim(), "wasm32");
-    assert.equal(script(newerNode, line).trim(), "wasm32-relaxed");
+    assert.equal(bestOf(newerNode), "wasm32-relaxed");
+    for (const node of [process.execPath, newerNode]) {
+      assert.equal(script(node, line), `${bestOf(node)}\n`);
+    }
   });
 });
 

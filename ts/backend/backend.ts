@@ -58,7 +58,8 @@ export interface Backend {
   filesAppend(files: CompiledFiles, name: string, bytes: Uint8Array): void;
   /**
    * Takes a file of `size` bytes that stays where it is until the files are no more: `read` returns some
-   * of its bytes from `at` on, one at least and at most so many. Absent: files are copied.
+   * of its bytes from `at` on, one at least and at most so many, or throws an error of ours. Absent: files
+   * are copied.
    */
   filesLend?(
     files: CompiledFiles,

@@ -9,6 +9,8 @@ export interface Provider {
   load(wasm?: unknown): Promise<void>;
   /** Whether files at a path are brought to what computes, as from anywhere: it has no file system. */
   readonly bringsPaths?: boolean;
+  /** `false`: it drives no GPU, which is known before it is there. */
+  readonly drivesGpus: boolean;
   /** One with addresses of 64 bits, beside the one that is there. Absent: they all have them. */
   wide?(): Promise<Backend>;
 }
@@ -27,6 +29,11 @@ export function provide(chosen: Provider): void {
 /** @internal */
 export function backend(): Backend {
   return chosen().backend();
+}
+
+/** @internal */
+export function drivesGpus(): boolean {
+  return chosen().drivesGpus;
 }
 
 /** @internal */

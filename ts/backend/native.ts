@@ -28,6 +28,7 @@ export function loadWith(require: Require): void {
  * @internal
  */
 export const native = {
+  drivesGpus: true,
   backend: (): NativeBackend => (addon ??= load()),
   async load(wasm?: unknown): Promise<void> {
     if (wasm !== undefined) {

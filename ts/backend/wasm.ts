@@ -32,14 +32,14 @@ import { joinTexts } from "./texts.js";
 import { Turns } from "./turns.js";
 
 let loaded: Backend | undefined;
-let loading: Promise<void> | undefined;
+/** What the module that is loading, or loaded, was said to be, and when it is there. */
+let loading: { readonly given: unknown; readonly done: Promise<void> } | undefined;
 /** Another instance, for models that the loaded one has no room for. */
 let widening: Promise<Backend> | undefined;
-/** What the module that is loading, or loaded, was said to be. */
-let given: unknown;
 
 /** @internal */
 export const wasm: Provider = {
+  drivesGpus: false,
   backend() {
     if (loaded !== undefined) return loaded;
     throw new UnsupportedError(
@@ -47,22 +47,31 @@ export const wasm: Provider = {
     );
   },
   async load(from) {
-    if (loading !== undefined && from !== undefined && from !== given) {
+    while (loading !== undefined) {
+      const { given, done } = loading;
+      if (from === given) return done;
+      try {
+        await done;
+      } catch {
+        // That is told who asked for it.
+        continue;
+      }
+      if (from === undefined || from === loaded?.module) return;
       throw new InvalidArgumentError(
         "load: `wasm` was given, and another module is loaded already: give it in the first call",
       );
     }
-    given ??= from;
-    loading ??= instantiate(from).then(
-      ({ glue, name }) => void (loaded = new WasmBackend(glue, name)),
+    // Where there turn out to be none, a path is told so.
+    const files = hasFiles() ? findFiles().catch(() => {}) : undefined;
+    const done = Promise.all([instantiate(from), files]).then(
+      ([{ glue, name }]) => void (loaded = new WasmBackend(glue, name)),
       (failure) => {
-        [loading, given] = [undefined, undefined];
+        loading = undefined;
         throw failure;
       },
     );
-    // Where there turn out to be none, a path is told so.
-    const files = hasFiles() ? findFiles().catch(() => {}) : undefined;
-    await Promise.all([loading, files]);
+    loading = { given: from, done };
+    await done;
   },
   bringsPaths: hasFiles(),
   async wide() {

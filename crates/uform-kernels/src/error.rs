@@ -9,7 +9,7 @@ use crate::quoted::without_middle;
 
 /// The most bytes of a message, and a few. Whatever is quoted in it is bounded where it is quoted; this is for what
 /// nobody thought of, such as a path of a megabyte.
-const LONGEST_MESSAGE: usize = 8 << 10;
+const LONGEST_MESSAGE: usize = 2 << 10;
 
 /// What kind of failure an [`Error`] is. The numbers are part of the public
 /// contract: the bindings export them as they are.

@@ -92,7 +92,7 @@ impl Environment {
         let options = RamOptions {
             threads: Some(1),
             // Nobody chose it, so nobody could choose a higher one.
-            deferred_limit: Some(usize::MAX),
+            deferred_limit: Some(u64::MAX),
             ..RamOptions::default()
         };
         let copies = Executor::for_ram(&options).map_err(refusal)?;

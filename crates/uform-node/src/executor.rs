@@ -79,9 +79,9 @@ pub struct RamConfig {
 pub fn executor_for_ram(env: Env, config: RamConfig) -> Result<CompiledExecutor> {
     let options = RamOptions {
         memory_domains: config.memory_domains.unwrap_or_default(),
-        threads: config.threads.map(|count| count as usize),
+        threads: config.threads.map(|count| count as u64),
         cpu_class: class(config.cpu_class)?,
-        deferred_limit: config.deferred_limit.map(|count| count as usize),
+        deferred_limit: config.deferred_limit.map(|count| count as u64),
     };
     let environment = Environment::of(env.raw()).map_err(internal)?;
     let executor = Executor::for_ram(&options).map_err(refusal)?;
@@ -115,7 +115,7 @@ pub fn executor_for_vram(env: Env, config: VramConfig) -> Result<CompiledExecuto
             .map(|stream| unsafe { BorrowedStream::at(stream.get_u64().1) })
             .collect(),
         scratch_limit: config.scratch_limit.map(|bytes| bytes as usize),
-        deferred_limit: config.deferred_limit.map(|count| count as usize),
+        deferred_limit: config.deferred_limit.map(|count| count as u64),
     };
     let environment = Environment::of(env.raw()).map_err(internal)?;
     let executor = Executor::for_vram(&options).map_err(refusal)?;
@@ -136,7 +136,7 @@ pub fn executor_on_pool(env: Env, pool: BigInt, config: PoolConfig) -> Result<Co
     let options = PoolOptions {
         memory_domains: config.memory_domains.unwrap_or_default(),
         cpu_class: class(config.cpu_class)?,
-        deferred_limit: config.deferred_limit.map(|count| count as usize),
+        deferred_limit: config.deferred_limit.map(|count| count as u64),
     };
     let environment = Environment::of(env.raw()).map_err(internal)?;
     // An executor that was collected may still be known here, and borrow the pool.

@@ -106,7 +106,7 @@ impl EncodeOptions {
         Ok(Encoding {
             pooling: pooling.map_err(refusal)?,
             normalize: self.normalize,
-            dimensions: self.dimensions.map(|count| count as usize),
+            dimensions: self.dimensions.map(|count| count as u64),
             prompt: self.prompt,
             prompt_text: self.prompt_text,
             truncate: match self.refuse_long_texts {

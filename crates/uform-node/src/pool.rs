@@ -41,7 +41,7 @@ pub struct ThreadPoolConfig {
 pub fn pool_spawn(env: Env, config: ThreadPoolConfig) -> Result<CompiledPool> {
     let options = ThreadPoolOptions {
         memory_domains: config.memory_domains.unwrap_or_default(),
-        threads: config.threads.map(|count| count as usize),
+        threads: config.threads.map(|count| count as u64),
         name: config.name,
     };
     let environment = Environment::of(env.raw()).map_err(internal)?;

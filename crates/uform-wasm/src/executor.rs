@@ -34,9 +34,9 @@ pub fn executor_for_ram(config: JsValue) -> Result<CompiledExecutor> {
     let config: RamConfig = serde_wasm_bindgen::from_value(config).map_err(internal)?;
     let options = RamOptions {
         memory_domains: config.memory_domains.unwrap_or_default(),
-        threads: config.threads.map(|count| count as usize),
+        threads: config.threads.map(|count| count as u64),
         cpu_class: class(config.cpu_class)?,
-        deferred_limit: config.deferred_limit.map(|count| count as usize),
+        deferred_limit: config.deferred_limit.map(|count| count as u64),
     };
     let executor = Executor::for_ram(&options).map_err(refusal)?;
     Ok(CompiledExecutor(executor))

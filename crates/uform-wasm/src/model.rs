@@ -73,7 +73,7 @@ impl EncodeOptions {
         Ok(Encoding {
             pooling: pooling.map_err(refusal)?,
             normalize: given.normalize,
-            dimensions: given.dimensions.map(|count| count as usize),
+            dimensions: given.dimensions.map(|count| count as u64),
             prompt: given.prompt,
             prompt_text: given.prompt_text,
             truncate: match given.refuse_long_texts {

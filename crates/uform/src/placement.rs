@@ -5,6 +5,9 @@
 //! this process may use are its *compute domain*. Naming memory domains says three things at
 //! once: how many threads there are when nothing else says it, on which cores they run, and where
 //! their memory lies. Naming none leaves all of it to the system.
+//!
+//! Counts are as their caller gives them, in 64 bits also where addresses have 32: one that is too large is refused as
+//! what it is.
 
 #[cfg(feature = "native")]
 use crate::device::BorrowedStream;
@@ -16,7 +19,7 @@ use crate::hardware::topology::Topology;
 use crate::{Error, Result, quoted};
 
 /// How many deferred calls may be outstanding on an executor when nothing else was said.
-pub const DEFAULT_DEFERRED_LIMIT: usize = 1024;
+pub const DEFAULT_DEFERRED_LIMIT: u64 = 1024;
 
 /// The most host threads one executor takes.
 pub const MOST_THREADS: usize = 1024;
@@ -29,11 +32,11 @@ pub struct RamOptions {
     pub memory_domains: Vec<u32>,
     /// How many threads; absent: 7/8 of the cores that the memory domains carry and this
     /// process may use, at least one.
-    pub threads: Option<usize>,
+    pub threads: Option<u64>,
     /// The kernels' class; absent: the CPU's own.
     pub cpu_class: Option<CpuClass>,
     /// The most deferred calls outstanding; absent: [`DEFAULT_DEFERRED_LIMIT`].
-    pub deferred_limit: Option<usize>,
+    pub deferred_limit: Option<u64>,
 }
 
 /// Options of an executor on a borrowed pool. `None` is "absent".
@@ -45,7 +48,7 @@ pub struct PoolOptions {
     /// The kernels' class; absent: the CPU's own.
     pub cpu_class: Option<CpuClass>,
     /// The most deferred calls outstanding; absent: [`DEFAULT_DEFERRED_LIMIT`].
-    pub deferred_limit: Option<usize>,
+    pub deferred_limit: Option<u64>,
 }
 
 /// Options of a pool to be shared. `None` is "absent".
@@ -56,7 +59,7 @@ pub struct ThreadPoolOptions {
     pub memory_domains: Vec<u32>,
     /// How many threads; absent: 7/8 of the cores those domains carry that this process may
     /// use, at least one.
-    pub threads: Option<usize>,
+    pub threads: Option<u64>,
     /// What its threads are called, 1 to 15 bytes; absent: `uform-pool`.
     pub name: Option<String>,
 }
@@ -81,7 +84,7 @@ pub struct VramOptions {
     /// The most bytes of scratch on each device; absent: as many as batches ask for.
     pub scratch_limit: Option<usize>,
     /// The most deferred calls outstanding; absent: [`DEFAULT_DEFERRED_LIMIT`].
-    pub deferred_limit: Option<usize>,
+    pub deferred_limit: Option<u64>,
 }
 
 /// Where an executor's threads go, and their memory.

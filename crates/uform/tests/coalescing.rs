@@ -26,7 +26,7 @@ const HANG: Duration = Duration::from_secs(30);
 
 fn with_threads(threads: usize) -> Executor {
     Executor::for_ram(&RamOptions {
-        threads: Some(threads),
+        threads: Some(threads as u64),
         ..RamOptions::default()
     })
     .unwrap()

@@ -23,13 +23,13 @@ const HANG: Duration = Duration::from_secs(30);
 
 fn with_threads(threads: usize) -> Executor {
     Executor::for_ram(&RamOptions {
-        threads: Some(threads),
+        threads: Some(threads as u64),
         ..RamOptions::default()
     })
     .unwrap()
 }
 
-fn with_limit(deferred_limit: usize) -> Executor {
+fn with_limit(deferred_limit: u64) -> Executor {
     Executor::for_ram(&RamOptions {
         threads: Some(2),
         deferred_limit: Some(deferred_limit),
@@ -137,7 +137,9 @@ fn calls_share_their_work_among_all_lanes() {
 fn options_out_of_range_are_named() {
     let bad = [
         (Some(0), None, "threads is 0"),
-        (Some(MOST_THREADS + 1), None, "threads is 1025"),
+        (Some(MOST_THREADS as u64 + 1), None, "threads is 1025"),
+        // Where addresses have 32 bits, it is still named as it was given.
+        (Some(1 << 32), None, "threads is 4294967296"),
         (Some(1), Some(0), "deferredLimit is 0"),
     ];
     for (threads, deferred_limit, named) in bad {
@@ -743,7 +745,7 @@ fn a_refused_thread_leaves_nothing_behind() {
         let threads = || fs::read_dir("/proc/self/task").unwrap().count();
         let before = threads();
         let most = RamOptions {
-            threads: Some(MOST_THREADS),
+            threads: Some(MOST_THREADS as u64),
             ..RamOptions::default()
         };
         let limit = |bytes: u64| {

@@ -38,7 +38,7 @@ fn options(precision: Precision) -> ModelOptions {
 
 fn threads(count: usize) -> Executor {
     let options = RamOptions {
-        threads: Some(count),
+        threads: Some(count as u64),
         ..RamOptions::default()
     };
     Executor::for_ram(&options).unwrap()

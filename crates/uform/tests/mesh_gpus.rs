@@ -50,7 +50,7 @@ fn shaped(
     executor: &Executor,
     process: usize,
     texts: usize,
-    dimensions: Option<usize>,
+    dimensions: Option<u64>,
 ) -> DeviceEmbeddings {
     let words = [
         "red", "bicycle", "green", "tree", "the", "sea", "is", "blue",

@@ -77,7 +77,7 @@ fn policy() -> Policy {
     Ok((mode, set.collect()))
 }
 
-fn near(memory_domains: &[u32], threads: Option<usize>) -> RamOptions {
+fn near(memory_domains: &[u32], threads: Option<u64>) -> RamOptions {
     RamOptions {
         memory_domains: memory_domains.to_vec(),
         threads,
@@ -241,7 +241,7 @@ fn an_executor_tells_what_it_counted() {
     );
     assert_eq!(told.remarks, Vec::<String>::new());
     assert_eq!(told.counted, UsableCores::of_this_process().counted());
-    let many = Executor::for_ram(&near(&[], Some(64 + told.cores.len())))
+    let many = Executor::for_ram(&near(&[], Some(64 + told.cores.len() as u64)))
         .unwrap()
         .describe();
     assert_eq!(many.remarks.len(), 1, "{many:?}");

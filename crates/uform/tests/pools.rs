@@ -131,7 +131,7 @@ fn on_pool(address: usize) -> Executor {
 
 fn spawned(threads: usize) -> ThreadPool {
     ThreadPool::spawn(&ThreadPoolOptions {
-        threads: Some(threads),
+        threads: Some(threads as u64),
         ..ThreadPoolOptions::default()
     })
     .unwrap()
@@ -421,7 +421,7 @@ fn options_are_checked_as_for_ram() {
         assert!(error.message().contains(words), "{error}");
     };
     refused(Some(0), None, "threads is 0");
-    refused(Some(MOST_THREADS + 1), None, "threads is 1025");
+    refused(Some(MOST_THREADS as u64 + 1), None, "threads is 1025");
     for name in ["", "sixteen bytes ..", "a\0b", "ääääääää"] {
         refused(Some(1), Some(name), &format!("{name:?}"));
     }
@@ -571,7 +571,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 
 fn named(name: &str, threads: usize) -> ThreadPool {
     ThreadPool::spawn(&ThreadPoolOptions {
-        threads: Some(threads),
+        threads: Some(threads as u64),
         name: Some(name.into()),
         ..ThreadPoolOptions::default()
     })

@@ -73,7 +73,7 @@ struct Round {
     /// When somebody asked for its end first, and whether by `abandon`.
     closing: AtomicU64,
     abandoned: AtomicBool,
-    limit: usize,
+    limit: u64,
 }
 
 fn read(moment: &AtomicU64) -> u64 {
@@ -214,7 +214,7 @@ impl Round {
                     let record: &Arc<Record> = &mine[dice.throw(mine.len() as u64) as usize];
                     self.cancel(record);
                 }
-                5 => assert!(self.executor.outstanding() <= self.limit),
+                5 => assert!(self.executor.outstanding() as u64 <= self.limit),
                 6 => mine.push(self.deferred(Kind::Fails, thread)),
                 7 => mine.push(self.deferred(Kind::Panics, thread)),
                 8 => {
@@ -301,7 +301,7 @@ fn nothing_is_lost_when_everything_races() {
             0 => (Executor::inline(), DEFAULT_DEFERRED_LIMIT),
             threads => {
                 let options = RamOptions {
-                    threads: Some(threads as usize),
+                    threads: Some(threads),
                     deferred_limit: Some(limit),
                     ..RamOptions::default()
                 };

@@ -252,7 +252,7 @@ fn load(class: CpuClass, precision: Precision) -> Model {
 
 fn team(threads: usize) -> Executor {
     let options = RamOptions {
-        threads: Some(threads),
+        threads: Some(threads as u64),
         ..Default::default()
     };
     Executor::for_ram(&options).unwrap()

@@ -33,7 +33,7 @@ fn options(given: &Value) -> EncodeOptions {
     let text = |key: &str| given[key].as_str().map(str::to_owned);
     EncodeOptions {
         normalize: given["normalize"].as_bool(),
-        dimensions: given["dimensions"].as_u64().map(|count| count as usize),
+        dimensions: given["dimensions"].as_u64(),
         prompt: text("prompt"),
         prompt_text: text("promptText"),
         ..Default::default()

@@ -58,7 +58,7 @@ pub struct Description {
     /// Deferred calls queued or running.
     pub outstanding: usize,
     /// The most of those.
-    pub deferred_limit: usize,
+    pub deferred_limit: u64,
     /// Bytes of scratch it keeps in host memory.
     #[serde(serialize_with = "number")]
     pub scratch_bytes: usize,

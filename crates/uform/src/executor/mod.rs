@@ -512,7 +512,7 @@ struct Parts {
     lanes: usize,
     place: Place,
     cpu_class: Option<CpuClass>,
-    deferred_limit: usize,
+    deferred_limit: u64,
     threads: Threads,
     #[cfg(feature = "native")]
     devices: Option<Arc<Devices>>,
@@ -544,7 +544,7 @@ struct Core {
     lanes: usize,
     place: Place,
     cpu_class: Option<CpuClass>,
-    deferred_limit: usize,
+    deferred_limit: u64,
     /// What the system refused, a sentence each.
     refused: Mutex<Vec<String>>,
     state: Mutex<State>,
@@ -857,11 +857,13 @@ fn end_with(mut call: Box<dyn Deferred>, error: Error) {
 }
 
 /// How many threads these `threads` mean at a place, of an executor or a pool.
-fn lanes_of(threads: Option<usize>, place: &Place) -> Result<usize> {
-    match threads {
-        None => Ok(default_lanes(place.parallelism())),
-        Some(threads) if (1..=MOST_THREADS).contains(&threads) => Ok(threads),
-        Some(threads) => Err(Error::invalid(format!(
+fn lanes_of(threads: Option<u64>, place: &Place) -> Result<usize> {
+    let Some(threads) = threads else {
+        return Ok(default_lanes(place.parallelism()));
+    };
+    match usize::try_from(threads) {
+        Ok(lanes @ 1..=MOST_THREADS) => Ok(lanes),
+        _ => Err(Error::invalid(format!(
             "threads is {threads}: expected 1 to {MOST_THREADS}, or leave it out for 7/8 of the \
              cores this process may use"
         ))),
@@ -874,7 +876,7 @@ fn default_lanes(cores: usize) -> usize {
 }
 
 /// How many deferred calls this `deferred_limit` means.
-fn limit_of(deferred_limit: Option<usize>) -> Result<usize> {
+fn limit_of(deferred_limit: Option<u64>) -> Result<u64> {
     match deferred_limit {
         None => Ok(DEFAULT_DEFERRED_LIMIT),
         Some(0) => Err(Error::invalid(format!(

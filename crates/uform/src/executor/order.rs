@@ -40,7 +40,7 @@ pub(super) enum Refusal {
     /// Another call holds or is queued.
     Contended,
     /// So many deferred calls are outstanding, which is the limit.
-    Limit(usize),
+    Limit(u64),
     /// The executor was freed.
     Freed,
 }
@@ -77,7 +77,7 @@ struct Drain<D> {
 
 /// The order of calls `C` and of the waiters `D` of drains.
 pub(super) struct Order<C, D> {
-    limit: usize,
+    limit: u64,
     next_ticket: Ticket,
     /// The calls that hold, ascending: none, one, or neighbours that joined it.
     holding: Vec<Ticket>,
@@ -92,7 +92,7 @@ pub(super) struct Order<C, D> {
 
 impl<C, D> Order<C, D> {
     /// Nobody holds; up to `limit` deferred calls may be queued and running.
-    pub(super) fn new(limit: usize) -> Self {
+    pub(super) fn new(limit: u64) -> Self {
         Order {
             limit,
             next_ticket: 0,
@@ -125,7 +125,7 @@ impl<C, D> Order<C, D> {
             Err((Refusal::Freed, call))
         } else if self.immediate {
             Err((Refusal::Contended, call))
-        } else if self.outstanding() >= self.limit {
+        } else if self.outstanding() as u64 >= self.limit {
             Err((Refusal::Limit(self.limit), call))
         } else {
             let ticket = self.ticket();
@@ -303,7 +303,7 @@ mod tests {
     use Refusal::{Contended, Freed, Limit};
     use Step::*;
 
-    fn play(name: &str, limit: usize, steps: &[Step]) {
+    fn play(name: &str, limit: u64, steps: &[Step]) {
         let mut order = Names::new(limit);
         for (at, step) in steps.iter().enumerate() {
             let step_name = format!("{name}, step {at}");
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn corner_cases() {
-        let cases: &[(&str, usize, &[Step])] = &[
+        let cases: &[(&str, u64, &[Step])] = &[
             (
                 "deferred calls come to hold one at a time, in order",
                 9,
@@ -578,7 +578,7 @@ mod tests {
         /// tickets, the limit kept, and a drain over exactly when all before it are.
         #[test]
         fn the_rule_holds(moves in prop::collection::vec((0..9u8, 0..40u64), 1..120)) {
-            const LIMIT: usize = 4;
+            const LIMIT: u64 = 4;
             let mut order: Order<(), u64> = Order::new(LIMIT);
             // What the model knows of each ticket that is not over.
             let mut open: BTreeMap<Ticket, &str> = BTreeMap::new();
@@ -602,7 +602,7 @@ mod tests {
                         let running = open.values().filter(|state| state.ends_with("holding")).count();
                         let wanted = match holding {
                             Some((_, "immediate holding")) => Err(Contended),
-                            _ if queued + running >= LIMIT => Err(Limit(LIMIT)),
+                            _ if (queued + running) as u64 >= LIMIT => Err(Limit(LIMIT)),
                             _ => Ok(given),
                         };
                         prop_assert_eq!(order.deferred(()).map_err(|(refusal, ())| refusal), wanted);

@@ -24,6 +24,13 @@ pub const LARGEST_TOKENIZER: u64 = 256 << 20;
 /// How a Git LFS pointer begins: three lines of text in the place of the file.
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
+/// What some editors and shells write before a text, by its encoding.
+const MARKS: [(&[u8], &str); 3] = [
+    (b"\xef\xbb\xbf", "UTF-8"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+];
+
 /// What gives a model's files, by name.
 pub trait Source: Send + Sync {
     /// How a message calls the file `name`, such as its whole path; `""` is the root itself.
@@ -185,10 +192,11 @@ impl Source for Memory {
     }
 }
 
-/// The bytes of the file `name`, if there is one of at most `most` bytes.
+/// The bytes of the JSON file `name`, if there is one of at most `most` bytes.
 ///
 /// # Errors
-/// [`Status::CorruptModel`] for a larger file or a Git LFS pointer, and whatever the source says.
+/// [`Status::CorruptModel`] for a larger file, a Git LFS pointer or what begins with a byte order mark, and
+/// whatever the source says.
 pub fn fetch(source: &dyn Source, name: &str, most: u64) -> Result<Option<Bytes>> {
     let Some(size) = source.size(name)? else {
         return Ok(None);
@@ -203,6 +211,7 @@ pub fn fetch(source: &dyn Source, name: &str, most: u64) -> Result<Option<Bytes>
         return Ok(None);
     };
     check_pointer(source, name, &bytes)?;
+    check_mark(source, name, &bytes)?;
     Ok(Some(bytes))
 }
 
@@ -235,7 +244,19 @@ fn check_pointer(source: &dyn Source, name: &str, bytes: &[u8]) -> Result<()> {
     )))
 }
 
-/// The bytes of a file that must be there.
+/// Refuses a text that does not begin with its first character. JSON may not (RFC 8259, section 8.1), nor does
+/// whatever else reads a model's files take it.
+fn check_mark(source: &dyn Source, name: &str, bytes: &[u8]) -> Result<()> {
+    let mark = MARKS.iter().find(|(mark, _)| bytes.starts_with(mark));
+    mark.map_or(Ok(()), |(_, encoding)| {
+        Err(Error::corrupt(format!(
+            "{}: begins with a byte order mark of {encoding}, which JSON has none of; save it as UTF-8 without one",
+            source.locate(name)
+        )))
+    })
+}
+
+/// The bytes of a JSON file that must be there.
 ///
 /// # Errors
 /// [`Status::NotFound`] naming the file and `expected`, what it would have held; else as [`fetch`].
@@ -316,6 +337,18 @@ mod tests {
         for error in [fetched.expect("refused"), opened.expect("refused")] {
             assert_eq!(error.status(), Status::CorruptModel);
             assert!(error.message().contains("git lfs pull"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_begins_with_a_byte_order_mark_says_so() {
+        for (mark, encoding) in MARKS {
+            let bytes = [mark, b"{}"].concat();
+            let source = Memory::new([("config.json".to_owned(), bytes)]);
+            let error = fetch(&source, "config.json", 1024).err().expect("refused");
+            assert_eq!(error.status(), Status::CorruptModel);
+            let words = format!("config.json: begins with a byte order mark of {encoding}, ");
+            assert!(error.message().starts_with(&words), "{error}");
         }
     }
 

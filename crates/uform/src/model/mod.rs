@@ -103,7 +103,7 @@ pub struct EncodeOptions {
     /// Whether vectors are scaled to length one.
     pub normalize: Option<bool>,
     /// How many leading dimensions to keep (Matryoshka), cut before normalising; absent: all.
-    pub dimensions: Option<usize>,
+    pub dimensions: Option<u64>,
     /// Name of a prompt in the model's files to put before each text.
     pub prompt: Option<String>,
     /// A prompt to put before each text. Not together with `prompt`.

@@ -26,8 +26,8 @@ impl Request {
             )
         })?;
         let full = parts.dimensions();
-        let dimensions = options.dimensions.unwrap_or(full);
-        if dimensions == 0 || dimensions > full {
+        let dimensions = options.dimensions.unwrap_or(full as u64);
+        if dimensions == 0 || dimensions > full as u64 {
             return Err(Error::invalid(format!(
                 "`dimensions` is {dimensions}: this model takes 1 to {full}"
             )));
@@ -41,7 +41,7 @@ impl Request {
         Ok(Request {
             pooling,
             normalize: options.normalize.unwrap_or(settings.normalize),
-            dimensions,
+            dimensions: dimensions as usize,
             prompt,
             skip,
             refuse_long: options.truncate == Truncate::Refuse,

@@ -50,7 +50,7 @@ struct Preemptions {
 }
 
 /// An executor on a machine that need not be read, with its threads still to start.
-fn executor(lanes: usize, deferred_limit: usize) -> Executor {
+fn executor(lanes: usize, deferred_limit: u64) -> Executor {
     let place = Place::anywhere(UsableCores {
         online: (0..8).collect(),
         affinity: None,
