@@ -90,6 +90,9 @@ export function sources(test, { uform, base }) {
     const half = files["model.safetensors"].slice(0, 1000);
     const cut = failure(Model.open({ ...files, "model.safetensors": half }));
     equal((await cut).code, "UFORM_CORRUPT_MODEL");
+    const marked = new Blob(["\ufeff", files["tokenizer.json"]]);
+    const opening = failure(Model.open({ ...files, "tokenizer.json": marked }));
+    ok((await opening).message.startsWith("tokenizer.json: begins with a byte order mark"));
     const streams = await mapped((bytes) => new Blob([bytes]).stream());
     (await Model.open(streams)).free();
     await fails(Model.open(streams), InvalidArgumentError, "stream", ".json");

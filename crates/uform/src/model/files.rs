@@ -345,7 +345,7 @@ mod tests {
         for (mark, encoding) in MARKS {
             let bytes = [mark, b"{}"].concat();
             let source = Memory::new([("config.json".to_owned(), bytes)]);
-            let error = fetch(&source, "config.json", 1024).err().expect("refused");
+            let error = fetch(&source, "config.json", 1024).unwrap_err();
             assert_eq!(error.status(), Status::CorruptModel);
             let words = format!("config.json: begins with a byte order mark of {encoding}, ");
             assert!(error.message().starts_with(&words), "{error}");
