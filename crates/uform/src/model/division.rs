@@ -9,6 +9,7 @@
 
 use std::iter;
 
+use hashbrown::HashSet;
 use tokenizers::pipeline::{
     PipelineNormalizer, PipelinePreTokenizer, PipelineTokenizer, normalize_all,
 };
@@ -132,15 +133,15 @@ fn is_starter(char: char) -> bool {
 }
 
 /// The characters that are next to each other in some texts.
-struct Neighbours(Vec<(char, char)>);
+struct Neighbours(HashSet<(char, char)>);
 
 impl Neighbours {
     fn of<'a>(texts: impl Iterator<Item = &'a str>) -> Neighbours {
-        let pairs = texts.flat_map(|text| text.chars().zip(text.chars().skip(1)));
-        let mut pairs = Vec::from_iter(pairs);
-        pairs.sort_unstable();
-        pairs.dedup();
-        Neighbours(pairs)
+        Neighbours(
+            texts
+                .flat_map(|text| text.chars().zip(text.chars().skip(1)))
+                .collect(),
+        )
     }
 
     fn is_empty(&self) -> bool {
@@ -148,7 +149,7 @@ impl Neighbours {
     }
 
     fn have(&self, left: char, right: char) -> bool {
-        self.0.binary_search(&(left, right)).is_ok()
+        self.0.contains(&(left, right))
     }
 }
 

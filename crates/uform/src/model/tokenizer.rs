@@ -75,12 +75,29 @@ impl Tokenizer {
         settings: &TokenSettings,
         vocabulary: usize,
     ) -> Result<Tokenizer> {
+        complete(Tokenizer::load_in_steps(
+            source, folder, settings, vocabulary,
+        ))
+    }
+
+    /// [`load`](Self::load), with a [`pause`] between reading the file and building what it describes.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn load_in_steps(
+        source: &dyn Source,
+        folder: &str,
+        settings: &TokenSettings,
+        vocabulary: usize,
+    ) -> Result<Tokenizer> {
         let name = join(folder, FILE);
         let Some(bytes) = fetch(source, &name, LARGEST_TOKENIZER)? else {
             return Err(absent(source, &name));
         };
         let place = source.locate(&name);
+        pause().await;
         let file = TokenizerFile::prepare(&place, &bytes, settings)?;
+        pause().await;
         // Before anything is built: tables are as long as the largest id.
         check_id(&place, file.largest_id, vocabulary)?;
         let pipeline = build(&place, &file.canonical)?;
