@@ -335,6 +335,35 @@ test("a trap is an error with a code, and the instance is not called again", () 
   for (const line of lines) assert.match(line, /^UFORM_INTERNAL .*unreachable; .*reload the page/);
 });
 
+test("a long text of anything is tokenized in steps", () => {
+  const told = script(
+    process.execPath,
+    `const { instantiate } = WebAssembly;
+     let steps = 0;
+     WebAssembly.instantiate = async (module, imports) => {
+       const instance = await instantiate(module, imports);
+       // Node.js itself is made of such modules.
+       if (WebAssembly.Module.customSections(module, "uform").length === 0) return instance;
+       const { exports } = instance;
+       const executorTurn = (...rest) => (steps++, exports.executorTurn(...rest));
+       return { instance: { exports: { ...exports, executorTurn } }, module };
+     };
+     await load();
+     const model = await Model.open(new URL("fixtures/variants/mean-sqrt-cut/", ${JSON.stringify(base)}));
+     for (const unit of ["sea ", "!", " ", "السَّلَامُ", "กรุงเทพ", "👩\u200d👧", "e\u0301", "\u0301", "東京"]) {
+       const bytes = 1 << 20;
+       const text = unit.repeat(bytes / Buffer.byteLength(unit));
+       steps = 0;
+       await model.encodeText(text);
+       // None of more than 33 KB.
+       console.log(unit.trim(), steps >= 31 ? "in steps" : steps);
+     }`,
+  );
+  const lines = told.trimEnd().split("\n");
+  assert.equal(lines.length, 9, told);
+  for (const line of lines) assert.match(line, / in steps$/);
+});
+
 describe("memory", () => {
   const open = `await load();
     const url = new URL("fixtures/variants/mean-sqrt-cut/", ${JSON.stringify(base)});
@@ -342,11 +371,12 @@ describe("memory", () => {
     const model = await Model.open(url, { executor });
     const { data } = await model.encodeText("the sea");`;
 
-  test("a text too long for it is an error, and the instance lives on", () => {
+  test("texts too long for it are an error, and the instance lives on", () => {
     const told = script(
       process.execPath,
       open,
-      `await model.encodeText("sea ".repeat(1 << 25), { executor }).catch((error) => console.log(error.name));
+      `const texts = Array(16).fill("sea ".repeat(1 << 25));
+       await model.encodeText(texts, { executor }).catch((error) => console.log(error.name));
        const again = await model.encodeText("the sea", { executor });
        console.log(again.data.every((value, index) => value === data[index]));`,
     );

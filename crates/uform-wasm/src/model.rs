@@ -201,19 +201,10 @@ pub fn model_free(model: &CompiledModel) {
     }
 }
 
-/// Copies texts that lie end to end. What is not UTF-8 becomes U+FFFD, and is not to be expected.
+/// Copies texts that lie end to end.
 fn read_texts(utf8: &Uint8Array, ends: &[u32]) -> Result<Texts> {
     let mut bytes = with_room(utf8.length() as usize, "a call's texts").map_err(refusal)?;
     bytes.resize(utf8.length() as usize, 0);
     utf8.copy_to(&mut bytes);
-    let mut texts = Texts::default();
-    texts.reserve(ends.len(), bytes.len()).map_err(refusal)?;
-    let mut start = 0;
-    for end in ends {
-        let end = *end as usize;
-        let text = bytes.get(start..end).unwrap_or_default();
-        texts.push(&String::from_utf8_lossy(text));
-        start = end;
-    }
-    Ok(texts)
+    Texts::joined(bytes, ends).map_err(refusal)
 }

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::thread;
 
 use common::tiny::Tiny;
@@ -104,6 +106,17 @@ fn texts_are_cut_at_the_side_the_files_name() {
         kept(|tiny| tiny.set("tokenizer_config.json", "/truncation_side", json!("left"))),
         sea
     );
+    // So is what comes in parts.
+    for (side, word) in [("Left", "red"), ("Right", "cafe")] {
+        let change = |tiny: &mut Tiny| {
+            tiny.set("tokenizer.json", "/truncation/direction", json!(side));
+        };
+        let words = ["cafe", "sea", "red"].map(|word| format!("{word} ").repeat(30_000));
+        let (count, ids) = encode(&tiny(change), &words.concat());
+        assert_eq!((count.tokens, count.kept), (90_002, 16));
+        let kept = encode(&tiny(change), &format!("{word} ").repeat(14)).1;
+        assert_eq!(ids, kept, "{side}");
+    }
     // The settings have the last word.
     let kept = kept(|tiny| {
         tiny.set("tokenizer.json", "/truncation/direction", json!("Left"));
@@ -290,6 +303,44 @@ fn words_become_the_pieces_that_the_crate_makes_of_them() {
     });
 }
 
+/// What texts without a space between words, or without a word, are made of.
+const RUNS: &[&str] = &[
+    "!",
+    ".,;:-",
+    " ",
+    "\n",
+    "السَّلَامُ",
+    "سَّ ",
+    "กรุงเทพที่สุด",
+    "👩\u{200d}👩\u{200d}👧",
+    "🏳\u{fe0f}\u{200d}🌈👍🏽",
+    "\u{301}",
+    "\u{200d}",
+    "e\u{323}\u{301}",
+    "한국어",
+    "भारत",
+    "東京",
+    "Qy",
+    "[SEP]",
+];
+
+#[test]
+fn a_long_text_of_anything_is_encoded_in_many_steps() {
+    let tokenizer = tokenizer(&Folder::open(common::real_model()).expect("there"));
+    for unit in RUNS {
+        let text = unit.repeat(1_000_000 / unit.len());
+        let mut ids = Vec::new();
+        let mut work = pin!(tokenizer.encode_in_steps(&text, &mut ids));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut steps = 1;
+        while work.as_mut().poll(&mut context).is_pending() {
+            steps += 1;
+        }
+        // Of 32 KB and a few bytes.
+        assert_eq!(steps, 31, "{unit:?}");
+    }
+}
+
 #[test]
 fn a_long_text_has_the_ids_it_has_in_one_piece() {
     let folder = Folder::open(common::real_model()).expect("there");
@@ -306,14 +357,18 @@ fn a_long_text_has_the_ids_it_has_in_one_piece() {
         add_special_tokens: true,
         ..Default::default()
     };
+    let run = (prop::sample::select(RUNS), 20_000..90_000usize);
+    let run = run.prop_map(|(unit, bytes)| unit.repeat(bytes / unit.len()));
     let parts = prop::collection::vec(text(), 50);
     let between = prop::sample::select(vec![" and then ", "x,y", "東京", "", "x"]);
     // What is one word, or is not: an added token may be at its ends.
     let word = prop::collection::vec(prop::sample::select(vec!["a7", "[SEP]", "é", "-"]), 3);
     let word =
         (word, 100..90_000usize).prop_map(|(parts, length)| parts.join(&"Qy".repeat(length / 2)));
-    proptest!(ProptestConfig::with_cases(24), |(mut parts in parts, between in between, word in word)| {
+    let cases = (parts, between, word, prop::collection::vec(run, 0..3));
+    proptest!(ProptestConfig::with_cases(32), |((mut parts, between, word, runs) in cases)| {
         parts.push(word);
+        parts.extend(runs);
         let once = parts.join(between);
         // Longer than what is encoded in one piece, several times.
         let long = once.repeat(150_000 / once.len() + 1);

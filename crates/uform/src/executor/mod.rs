@@ -110,6 +110,8 @@ pub use shelf::{Piece, Shelf};
 pub use steps::{complete, pause};
 #[cfg(feature = "native")]
 pub use thread_pool::ThreadPool;
+#[cfg(not(feature = "native"))]
+pub use threads::Turns;
 pub use work::{Share, Work};
 
 use std::fmt;

@@ -6,16 +6,16 @@
 //! of `order`, as everywhere.
 
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
-use super::Core;
 use super::call::Queued;
 use super::inside::inside;
 use super::mood::{Mood, SharedMood};
 use super::scratch::Arena;
 use super::steps::{Steps, step};
 use super::sync::{Mutex, lock};
+use super::{Core, Executor};
 use crate::Result;
 use crate::kernels::{ForkJoin, Solo};
 
@@ -70,6 +70,28 @@ impl Core {
             }
         }
         true
+    }
+}
+
+/// Turns of an executor for whoever waits for calls of it, as long as it is there.
+#[derive(Clone)]
+pub struct Turns(Weak<Core>);
+
+impl Turns {
+    /// Of an executor.
+    pub fn of(executor: &Executor) -> Turns {
+        Turns(Arc::downgrade(executor.core()))
+    }
+
+    /// As [`Executor::turn`].
+    pub fn next(&self) -> bool {
+        self.0.upgrade().is_some_and(|core| core.turn())
+    }
+}
+
+impl PartialEq for Turns {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
     }
 }
 

@@ -1,227 +1,247 @@
-//! Where a text can be cut so that its ids are those of its parts.
+//! Where a text can be cut so that what BERT's normaliser makes of its parts, end to end, is what it makes
+//! of the text.
 //!
-//! A long text is tokenized part by part, with turns for others between. BERT's words end at spaces, at
-//! every sign of punctuation and around every ideograph, whatever follows; so a text can be cut before one
-//! of them, where no added token reaches over the cut. What has no such place, a word of megabytes, need
-//! not be read at all: above a number of characters every word is one unknown token, and its beginning
-//! and its end say all that can be said of it.
+//! A long text is tokenized part by part, with turns for others between. The normaliser looks at a character
+//! at a time, but for marks, which canonical ordering (Unicode, chapter 3.11) puts in order behind the letter
+//! they belong to; and before and after it, added tokens are looked for. So a cut is anywhere but between
+//! marks that may change places, and inside of what may be an added token. Words need not end there: the
+//! [pipeline](super::pipeline) carries what was begun of one over to the next part.
 
-use std::borrow::Cow;
 use std::iter;
-use std::ops::Range;
 
-use serde_json::Value;
-
-/// Bytes of a part of a text, about.
-const PART: usize = 32 << 10;
-
-/// The ideographs that texts are cut between: assigned since Unicode 1.1, and decomposed by no form.
-const IDEOGRAPHS: Range<u32> = 0x4e00..0x9fa6;
+use hashbrown::HashSet;
+use tokenizers::pipeline::{
+    PipelineNormalizer, PipelinePreTokenizer, PipelineTokenizer, normalize_all,
+};
+use unicode_normalization::char::canonical_combining_class;
 
 /// How texts of a tokenizer divide.
-#[derive(Debug, PartialEq)]
 pub struct Division {
-    /// The ASCII punctuation that no added token has, a bit each.
-    marks: u128,
-    /// Whether ideographs stand alone.
-    ideographs: bool,
-    /// How much of a long word matters at either end; `None`: all of it does.
-    edge: Option<usize>,
+    steps: PipelineTokenizer,
+    /// Whether marks are put in order.
+    reorders: bool,
+    /// The added tokens that are looked for in a text as it is.
+    before: Neighbours,
+    /// Those that are looked for in what it is normalised to.
+    after: Neighbours,
 }
 
 impl Division {
-    /// That of a canonical file; `None` when it does not cut words as BERT does, or an added token reaches
-    /// over a space.
-    pub fn of(file: &Value) -> Option<Division> {
-        let is = |part: &str, kind: &str| file[part]["type"] == kind;
-        if !is("normalizer", "BertNormalizer") || !is("pre_tokenizer", "BertPreTokenizer") {
+    /// That of a pipeline; `None` when it does not normalise and cut words as BERT does, or an added token
+    /// looks at what is around it.
+    pub fn of(steps: &PipelineTokenizer) -> Option<Division> {
+        let [PipelineNormalizer::Bert(bert)] = steps.get_normalizers() else {
             return None;
-        }
-        let added = file["added_tokens"].as_array().into_iter().flatten();
-        let added = added.map(|token| token["content"].as_str());
-        let added: Vec<&str> = added.collect::<Option<_>>()?;
+        };
+        let PipelinePreTokenizer::Bert(_) = steps.get_pre_tokenizer() else {
+            return None;
+        };
+        let added = steps.get_added_vocabulary().get_added_tokens_decoder();
+        let looks_around = |content: &str| content.contains(char::is_whitespace);
         if added
-            .iter()
-            .any(|token| token.contains(char::is_whitespace))
+            .values()
+            .any(|token| token.single_word || looks_around(&token.content))
         {
             return None;
         }
-        // What others become when they are normalised is not looked into.
-        let ascii = added.iter().all(|token| token.is_ascii());
-        let is_mark = |mark: &u8| {
-            mark.is_ascii_punctuation() && !added.iter().any(|token| token.contains(*mark as char))
+        let neighbours = |normalized: bool| {
+            let tokens = added
+                .values()
+                .filter(|token| token.normalized == normalized);
+            Neighbours::of(tokens.map(|token| &*token.content))
         };
-        let marks = (0..128).filter(is_mark).map(|mark| 1 << mark);
-        let is_word = |token: &&str| token.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let longest = added.iter().map(|token| token.len()).max().unwrap_or(0);
-        let longest_word = file["model"]["max_input_chars_per_word"].as_u64();
-        let longest_word = longest_word.and_then(|most| usize::try_from(most).ok());
         Some(Division {
-            marks: if ascii { marks.sum() } else { 0 },
-            ideographs: ascii && file["normalizer"]["handle_chinese_chars"] == true,
-            // Added tokens take no more of a word than their length, and leave one that is too long.
-            edge: longest_word
-                .filter(|_| ascii && !added.iter().any(is_word))
-                .map(|most| most + 1 + longest),
+            reorders: bert.strip_accents.unwrap_or(bert.lowercase),
+            before: neighbours(false),
+            after: neighbours(true),
+            steps: steps.clone(),
         })
     }
 
-    /// Parts of a text whose ids, end to end, are the text's: of some milliseconds of work each, where it
-    /// can be cut.
-    pub fn parts<'a>(&self, text: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
-        let mut rest = Some(text);
+    /// The parts of a text, of `bytes` or a few more where it can be cut.
+    pub fn parts<'a>(&self, text: &'a str, bytes: usize) -> impl Iterator<Item = &'a str> {
+        let mut rest = text;
         iter::from_fn(move || {
-            let text = rest?;
-            let (part, after) = text.split_at(self.cut(text, PART).unwrap_or(text.len()));
-            rest = (!after.is_empty()).then_some(after);
-            Some(match part.len() > 2 * PART {
-                true => self.shorten(part),
-                false => Cow::Borrowed(part),
-            })
+            let (part, after) = rest.split_at(self.cut(rest, bytes).unwrap_or(rest.len()));
+            rest = after;
+            (!part.is_empty()).then_some(part)
         })
     }
 
-    /// The first place after `least` where a text can be cut.
+    /// The first place from `least` bytes on where a text can be cut that begins where one was, or begins.
     fn cut(&self, text: &str, least: usize) -> Option<usize> {
-        let bytes = text.as_bytes();
-        (least + 1..bytes.len()).find(|at| match (bytes[at - 1], bytes[*at]) {
-            (before, b' ') if before.is_ascii_alphanumeric() => {
-                bytes.get(at + 1).is_some_and(u8::is_ascii_alphanumeric)
+        if text.len() <= least {
+            return None;
+        }
+        let least = text.ceil_char_boundary(least);
+        let mut left = text[..least].chars().next_back()?;
+        // Only what stays can change places. Where nothing of this part does, it was cut where nothing
+        // before could.
+        let stays = text[..least].chars().rev().find_map(|char| self.face(char));
+        let mut is_settled = stays.is_none_or(|face| is_starter(face.last));
+        for (at, right) in text[least..].char_indices() {
+            let face = self.face(right);
+            let can_settle = is_settled || face.is_some_and(|face| is_starter(face.first));
+            if (can_settle || !self.reorders) && !self.are_joined(left, right) {
+                return Some(least + at);
             }
-            (before, mark @ 0..128) if before.is_ascii_alphanumeric() => {
-                self.marks >> mark & 1 == 1
+            if let Some(face) = face {
+                is_settled = is_starter(face.last);
             }
-            (0x80.., 0xe4..=0xe9) => {
-                let (before, after) = text.split_at(*at);
-                let near = [before.chars().next_back(), after.chars().next()];
-                let is_ideograph = |near: Option<char>| {
-                    near.is_some_and(|letter| IDEOGRAPHS.contains(&u32::from(letter)))
-                };
-                self.ideographs && near.into_iter().all(is_ideograph)
-            }
-            _ => false,
-        })
+            left = right;
+        }
+        None
     }
 
-    /// The same text for the tokenizer, without the middle of its longest words.
-    fn shorten<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let Some(edge) = self.edge else {
-            return Cow::Borrowed(text);
-        };
-        let mut short = String::new();
-        let mut taken = 0;
-        let mut start = 0;
-        let is_word = |byte: &u8| byte.is_ascii_alphanumeric();
-        for word in text.as_bytes().split_inclusive(|byte| !is_word(byte)) {
-            let end = start + word.len() - usize::from(!word.last().is_some_and(is_word));
-            if end - start > 2 * edge {
-                short.push_str(&text[taken..start + edge]);
-                taken = end - edge;
+    /// Whether an added token may reach over the place between two characters.
+    fn are_joined(&self, left: char, right: char) -> bool {
+        self.before.have(left, right)
+            || !self.after.is_empty() && {
+                let faces = self.face(left).zip(self.face(right));
+                faces.is_none_or(|(left, right)| {
+                    let is_fixed = is_starter(left.last) && is_starter(right.first);
+                    !is_fixed || self.after.have(left.last, right.first)
+                })
             }
-            start += word.len();
-        }
-        if taken == 0 {
-            return Cow::Borrowed(text);
-        }
-        short.push_str(&text[taken..]);
-        Cow::Owned(short)
+    }
+
+    /// What a character is normalised to by itself; `None`: nothing.
+    fn face(&self, char: char) -> Option<Face> {
+        let normalizers = self.steps.get_normalizers();
+        let mut alone = [0; 4];
+        let alone = char.encode_utf8(&mut alone);
+        // It does not fail; a text it failed on would not be encoded.
+        let chars = normalize_all(normalizers, alone, 0).ok()?;
+        let mut chars = chars.chars();
+        let first = chars.next()?;
+        let last = chars.next_back().unwrap_or(first);
+        Some(Face { first, last })
+    }
+}
+
+/// The ends of what a character is normalised to.
+#[derive(Clone, Copy)]
+struct Face {
+    first: char,
+    last: char,
+}
+
+/// Whether a character keeps its place. The three that do and decompose to marks that do not (U+0F73, U+0F75,
+/// U+0F81) come to nothing where anything is put in order.
+fn is_starter(char: char) -> bool {
+    canonical_combining_class(char) == 0
+}
+
+/// The characters that are next to each other in some texts.
+struct Neighbours(HashSet<(char, char)>);
+
+impl Neighbours {
+    fn of<'a>(texts: impl Iterator<Item = &'a str>) -> Neighbours {
+        Neighbours(
+            texts
+                .flat_map(|text| text.chars().zip(text.chars().skip(1)))
+                .collect(),
+        )
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn have(&self, left: char, right: char) -> bool {
+        self.0.contains(&(left, right))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Division, PART};
+    use super::Division;
     use serde_json::{Value, json};
 
-    /// A canonical file with an added token.
-    fn file(added: &str) -> Value {
+    /// The pipeline of a model of BERT's with an added token.
+    fn file(added: Value) -> Value {
         json!({
-            "normalizer": { "type": "BertNormalizer", "handle_chinese_chars": true },
+            "version": "2.0",
+            "added_tokens": [
+                token("[SEP]", 1),
+                added,
+            ],
+            "normalizer": {
+                "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                "lowercase": true, "strip_accents": null,
+            },
             "pre_tokenizer": { "type": "BertPreTokenizer" },
-            "model": { "max_input_chars_per_word": 100 },
-            "added_tokens": [{ "content": "[SEP]" }, { "content": added }],
+            "model": {
+                "type": "WordPiece", "unk_token": "?", "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100, "vocab": { "?": 0, "[SEP]": 1, "<Ab>": 2 },
+            },
         })
     }
 
-    fn division(added: &str) -> Division {
-        Division::of(&file(added)).expect("divisible")
+    fn division_of(file: &Value) -> Option<Division> {
+        let canonical = tokenizers::canonicalize_str(&file.to_string()).expect("sound");
+        Division::of(&tokenizers::from_json(&canonical).expect("sound"))
+    }
+
+    fn token(content: &str, id: u32) -> Value {
+        json!({
+            "content": content, "id": id, "special": false, "normalized": false,
+            "single_word": false, "lstrip": false, "rstrip": false,
+        })
     }
 
     #[test]
-    fn texts_are_divided_where_words_are_berts_and_added_tokens_have_no_space() {
-        assert!(Division::of(&file("[A B]")).is_none());
-        for part in ["normalizer", "pre_tokenizer"] {
-            let mut other = file("[A]");
-            other[part]["type"] = json!("Whitespace");
-            assert!(Division::of(&other).is_none(), "{part}");
+    fn texts_are_divided_where_berts_steps_and_the_added_tokens_allow_it() {
+        assert!(division_of(&file(token("<Ab>", 2))).is_some());
+        assert!(division_of(&file(token("A b", 2))).is_none());
+        let mut whole_word = token("<Ab>", 2);
+        whole_word["single_word"] = json!(true);
+        assert!(division_of(&file(whole_word)).is_none());
+        for (part, other) in [("normalizer", "Lowercase"), ("pre_tokenizer", "Whitespace")] {
+            let mut file = file(token("<Ab>", 2));
+            file[part] = json!({ "type": other });
+            assert!(division_of(&file).is_none(), "{part}");
         }
-        let all = division("<a>");
-        assert_eq!(all.edge, Some(106));
-        assert!(all.ideographs);
-        let marks = |division: &Division| {
-            let is_mark = |mark: &char| division.marks >> u32::from(*mark) & 1 == 1;
-            ('\0'..'\u{80}').filter(is_mark).collect::<String>()
-        };
-        assert_eq!(marks(&all), "!\"#$%&'()*+,-./:;=?@\\^_`{|}~");
-        // A token within a word, and one that may become something else.
-        assert_eq!(division("abc").edge, None);
-        let other = division("<é>");
-        assert_eq!(
-            (other.edge, other.ideographs, marks(&other)),
-            (None, false, String::new())
-        );
     }
 
     #[test]
-    fn a_text_is_cut_before_what_ends_a_word() {
-        let division = division("<a>");
-        for (text, least, cut) in [
-            ("", 0, None),
-            ("ab cd", 0, Some(2)),
-            ("ab cd", 1, Some(2)),
-            ("ab cd ef", 2, Some(5)),
-            ("ab  cd, ef é g h", 0, Some("ab  cd".len())),
-            ("ab  cd! ef", 7, None),
-            ("é,é f", 0, None),
-            ("ab<a>[SEP]c", 0, None),
-            ("ab<a>[SEP]c.", 0, Some(11)),
-            ("ab東京都", 0, Some("ab東".len())),
-            ("東ab京", 0, None),
-            ("東\u{301}京、都", 0, None),
-            ("ab cd", 9, None),
+    fn a_text_is_cut_anywhere_but_between_marks_that_may_change_places_and_within_tokens() {
+        let plain = division_of(&file(token("<Ab>", 2))).expect("divisible");
+        let mut normalized = token("<Ab>", 2);
+        normalized["normalized"] = json!(true);
+        let normalized = division_of(&file(normalized)).expect("divisible");
+        let mut cased = file(token("<Ab>", 2));
+        cased["normalizer"]["lowercase"] = json!(false);
+        let cased = division_of(&cased).expect("divisible");
+        for (division, text, least, cut) in [
+            (&plain, "", 1, None),
+            (&plain, "ab", 2, None),
+            (&plain, "ab", 1, Some(1)),
+            (&plain, "   ", 2, Some(2)),
+            (&plain, "é!", 1, Some(2)),
+            (&plain, "a[SEP]b", 2, Some(6)),
+            (&plain, "a[sep]b", 2, Some(2)),
+            (&plain, "<Ab>", 1, None),
+            (&plain, "<ab>", 1, Some(1)),
+            // Marks that are taken off do not matter, others keep to what they belong to.
+            (&plain, "e\u{301}\u{301}", 1, Some(1)),
+            (&plain, "\u{301}\u{301}", 1, Some(2)),
+            (&plain, "\u{200d}\u{301}", 1, Some(3)),
+            (&plain, "e\u{1d165}\u{1d165}a", 1, Some(1)),
+            (&plain, "e\u{1d165}\u{1d165}a", 2, Some(9)),
+            (&plain, "e\u{1d165}\u{301}\u{200d}\u{1d165}", 2, None),
+            (&cased, "e\u{1d165}\u{1d165}a", 2, Some(5)),
+            // What may be of the token once it is normalised.
+            (&normalized, "<aB>x", 1, Some(4)),
+            (&normalized, "<a\0\0b>x", 2, Some(6)),
+            (&normalized, "<Áb>", 2, None),
+            (&normalized, "[Sep]", 1, Some(2)),
+            (&normalized, "[SEP]", 1, None),
         ] {
             assert_eq!(division.cut(text, least), cut, "{text:?} from {least}");
         }
-    }
-
-    #[test]
-    fn a_long_word_is_its_ends() {
-        let division = division("<a>");
-        let edge = 106;
-        let word = |length: usize| format!("{}xy", "a".repeat(length - 2));
-        for (length, short) in [
-            (2 * edge, 2 * edge),
-            (2 * edge + 1, 2 * edge),
-            (9999, 2 * edge),
-        ] {
-            for around in [
-                ["", "-", ""],
-                ["é<a>", "\u{301} z ", "."],
-                ["b c ", ", d é", " e"],
-            ] {
-                let of = |length| around.join(&word(length));
-                assert_eq!(
-                    division.shorten(&of(length)),
-                    of(short),
-                    "{length} {around:?}"
-                );
-            }
-        }
-        let words = "ab ".repeat(PART) + &"a".repeat(4 * PART) + ", and the rest";
-        let parts = Vec::from_iter(division.parts(&words));
-        assert!(parts.iter().all(|part| part.len() < 2 * PART));
-        assert!(parts.concat().ends_with("aaa, and the rest"));
-        let unlike = Vec::from_iter(division.parts("a b"));
-        assert_eq!(unlike, ["a b"]);
+        let parts = plain.parts("ab[SEP]東京  ", 3);
+        assert_eq!(Vec::from_iter(parts), ["ab[SEP]", "東", "京", "  "]);
+        assert_eq!(plain.parts("", 3).count(), 0);
     }
 }

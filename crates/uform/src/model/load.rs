@@ -250,16 +250,17 @@ impl<'a> Files<'a> {
         Ok(loaded)
     }
 
-    pub(super) fn tokenizer(&self) -> Result<Box<Tokenizer>> {
+    pub(super) async fn tokenizer(&self) -> Result<Box<Tokenizer>> {
         let Opened {
             config, settings, ..
         } = &self.opened;
-        let tokenizer = Tokenizer::load(
+        let tokenizer = Tokenizer::load_in_steps(
             self.source,
             &settings.transformer,
             &settings.tokens,
             config.vocabulary,
-        )?;
+        )
+        .await?;
         Ok(Box::new(tokenizer))
     }
 
@@ -379,7 +380,7 @@ impl<'a> Reader<'a> {
         } = &self.files.opened;
         let kernels = self.plan.kernels;
         Ok(match item {
-            Item::Tokenizer => Loaded::Tokenizer(self.files.tokenizer()?),
+            Item::Tokenizer => Loaded::Tokenizer(self.files.tokenizer().await?),
             Item::Embeddings => Loaded::Embeddings(Embeddings::read(weights, config).await?),
             Item::Layer(index) => {
                 let memory = (kernels, &self.region);

@@ -69,6 +69,8 @@ use self::settings::Settings;
 use self::tokenizer::Tokenizer;
 #[cfg(feature = "native")]
 use self::vram::Vram;
+#[cfg(not(feature = "native"))]
+use crate::executor::Turns;
 use crate::executor::{Control, Executor};
 use crate::hardware::{CpuClass, GpuClass};
 use crate::kernels::{Kernels, Precision};
@@ -259,7 +261,10 @@ impl Model {
         if let Err(error) = self.fits(executor) {
             return done(Err(error));
         }
+        #[cfg(feature = "native")]
         let call = InFlight::new(&self.shared);
+        #[cfg(not(feature = "native"))]
+        let call = InFlight::deferred(&self.shared, Turns::of(executor));
         let call = Call::new(call, texts, options, executor.threads());
         executor.deferred_work(control, call, done);
     }
@@ -325,18 +330,28 @@ impl Model {
         }
     }
 
-    /// Lets go of the model once its calls in flight have ended.
+    /// Lets go of the model once its calls in flight have ended. Without threads they are computed here and
+    /// now, with what is queued before them.
     pub fn free(self) {
         let mut calls = self.shared.lock();
         calls.awaited = true;
-        // Without threads nobody could end a call while this one waits; there the
-        // last call lets go of the weights.
-        while cfg!(feature = "native") && calls.in_flight > 0 {
+        #[cfg(feature = "native")]
+        while calls.in_flight > 0 {
             calls = self
                 .shared
                 .idle
                 .wait(calls)
                 .unwrap_or_else(PoisonError::into_inner);
+        }
+        #[cfg(not(feature = "native"))]
+        while let Some(turns) = calls.deferred.first().cloned() {
+            drop(calls);
+            let is_computed = turns.next();
+            calls = self.shared.lock();
+            if !is_computed {
+                // From within a call of that executor: it ends later.
+                calls.deferred.retain(|other| *other != turns);
+            }
         }
     }
 
@@ -370,15 +385,31 @@ struct Calls {
     in_flight: usize,
     /// Whether [`Model::free`] waits for their end.
     awaited: bool,
+    /// Who computes those that are deferred.
+    #[cfg(not(feature = "native"))]
+    deferred: Vec<Turns>,
 }
 
 /// A call that uses the model: [`Model::free`] waits for it.
-struct InFlight(Arc<Shared>);
+struct InFlight(Arc<Shared>, #[cfg(not(feature = "native"))] Option<Turns>);
 
 impl InFlight {
     fn new(shared: &Arc<Shared>) -> Self {
         shared.lock().in_flight += 1;
-        InFlight(Arc::clone(shared))
+        InFlight(
+            Arc::clone(shared),
+            #[cfg(not(feature = "native"))]
+            None,
+        )
+    }
+
+    /// A deferred one, and who computes it.
+    #[cfg(not(feature = "native"))]
+    fn deferred(shared: &Arc<Shared>, turns: Turns) -> Self {
+        let mut call = InFlight::new(shared);
+        shared.lock().deferred.push(turns.clone());
+        call.1 = Some(turns);
+        call
     }
 }
 
@@ -386,6 +417,14 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let mut calls = self.0.lock();
         calls.in_flight -= 1;
+        #[cfg(not(feature = "native"))]
+        if let Some(at) = calls
+            .deferred
+            .iter()
+            .position(|turns| Some(turns) == self.1.as_ref())
+        {
+            calls.deferred.remove(at);
+        }
         // Telling is a system call, and a short call ends often.
         if calls.awaited && calls.in_flight == 0 {
             self.0.idle.notify_all();

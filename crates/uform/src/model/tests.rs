@@ -61,13 +61,62 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
+fn files_of(variant: &str) -> Memory {
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/variants");
+    let mut files = Vec::new();
+    add_files(&folders.join(variant), "", &mut files);
+    Memory::new(files)
+}
+
+/// Freeing ends them with threads as well; there it may be that they are told of it a little later.
+#[cfg(not(feature = "native"))]
+#[test]
+fn freeing_a_model_ends_its_calls_wherever_they_are() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let files = files_of("mean-relu-bf16");
+    let executors = [(); 3].map(|()| Executor::inline());
+    let load = || Model::load_from(&files, &ModelOptions::default(), &executors[0]).unwrap();
+    let (model, other) = (load(), load());
+    let ended = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let submit = |model: &Model, executor: &Executor, ended: &Arc<AtomicUsize>| {
+        let (ended, texts) = (Arc::clone(ended), Texts::from_iter(TEXTS));
+        let control = Arc::new(Control::new());
+        model.encode_text_deferred(
+            executor,
+            texts,
+            EncodeOptions::default(),
+            control,
+            move |found| {
+                assert_eq!(found.unwrap().rows, TEXTS.len());
+                ended.fetch_add(1, Ordering::Relaxed);
+            },
+        );
+    };
+    for executor in &executors[..2] {
+        for model in [
+            (&model, &ended[0]),
+            (&other, &ended[1]),
+            (&model, &ended[0]),
+            (&other, &ended[1]),
+        ] {
+            submit(model.0, executor, model.1);
+        }
+        executor.turn();
+    }
+    submit(&model, &executors[2], &ended[0]);
+    model.free();
+    assert_eq!(ended[0].load(Ordering::Relaxed), 5);
+    // What was queued before it, and no more.
+    assert_eq!(ended[1].load(Ordering::Relaxed), 2);
+    other.free();
+    assert_eq!(ended[1].load(Ordering::Relaxed), 4);
+    assert!(executors.iter().all(|executor| executor.outstanding() == 0));
+}
+
 #[test]
 fn a_vector_is_much_the_same_on_every_class() {
-    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/variants");
     for variant in ["last-gelu-new", "max-dense", "mean-relu-bf16"] {
-        let mut files = Vec::new();
-        add_files(&folders.join(variant), "", &mut files);
-        let files = Memory::new(files);
+        let files = files_of(variant);
         for precision in Precision::ALL {
             let expected = encode(&files, CpuClass::Serial, precision);
             for class in CpuClass::that_run_here() {

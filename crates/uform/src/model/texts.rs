@@ -1,7 +1,7 @@
 //! The texts of one call, laid end to end in one buffer.
 
-use crate::Result;
 use crate::memory::{refused, reserve};
+use crate::{Error, Result, Status};
 
 /// What memory was refused for, in an error's words.
 const TEXTS: &str = "a call's texts";
@@ -15,6 +15,30 @@ pub struct Texts {
 }
 
 impl Texts {
+    /// Texts that lie end to end as UTF-8, each of them up to one of `ends`. They are not copied.
+    ///
+    /// # Errors
+    /// `Internal` when the bytes are something else; `OutOfMemory`.
+    pub fn joined(utf8: Vec<u8>, ends: &[u32]) -> Result<Texts> {
+        let otherwise = || {
+            Error::new(
+                Status::Internal,
+                "a call's texts are not as they are said to be",
+            )
+        };
+        let joined = String::from_utf8(utf8).map_err(|error| otherwise().because(error))?;
+        let mut texts = Texts::default();
+        reserve(&mut texts.ends, ends.len(), TEXTS)?;
+        texts.ends.extend(ends.iter().map(|end| *end as usize));
+        let is_text = |end: &usize| joined.is_char_boundary(*end);
+        let last = texts.ends.last().copied().unwrap_or(0);
+        if !texts.ends.is_sorted() || !texts.ends.iter().all(is_text) || last != joined.len() {
+            return Err(otherwise());
+        }
+        texts.joined = joined;
+        Ok(texts)
+    }
+
     /// Makes room for `texts` more of them, of `bytes` of UTF-8 in all.
     ///
     /// # Errors
@@ -69,6 +93,7 @@ impl<S: AsRef<str>> FromIterator<S> for Texts {
 #[cfg(test)]
 mod tests {
     use super::Texts;
+    use crate::Status;
 
     #[test]
     fn texts_come_back_as_they_went_in() {
@@ -78,6 +103,30 @@ mod tests {
         assert_eq!(texts.bytes(), given.concat().len());
         for (index, text) in given.iter().enumerate() {
             assert_eq!(texts.get(index), *text);
+        }
+    }
+
+    #[test]
+    fn texts_that_lie_end_to_end_are_taken_as_they_are() {
+        let utf8 = "aé".as_bytes();
+        let texts = Texts::joined(utf8.to_vec(), &[0, 1, 1, 3]).expect("sound");
+        let all = Vec::from_iter((0..texts.len()).map(|index| texts.get(index)));
+        assert_eq!(all, ["", "a", "", "é"]);
+        assert!(Texts::joined(Vec::new(), &[]).is_ok_and(|texts| texts.is_empty()));
+        for (bytes, ends) in [
+            (utf8, &[2, 3][..]),
+            (utf8, &[3, 1]),
+            (utf8, &[1]),
+            (utf8, &[4]),
+            (utf8, &[]),
+            (&utf8[..2], &[2]),
+        ] {
+            let refused = Texts::joined(bytes.to_vec(), ends).map(|_| ());
+            assert_eq!(
+                refused.map_err(|error| error.status()),
+                Err(Status::Internal),
+                "{ends:?}"
+            );
         }
     }
 }

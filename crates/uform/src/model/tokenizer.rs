@@ -6,7 +6,7 @@ use tokenizers::pipeline::{PipelineModel, PipelineToken, PipelineTokenizer};
 
 use super::{
     files::{LARGEST_TOKENIZER, Source, fetch, join},
-    pipeline::Pipeline,
+    pipeline::{Encoding, Pipeline},
     settings::TokenSettings,
     tokenizer_file::TokenizerFile,
 };
@@ -24,7 +24,7 @@ const FOREIGN: [&str; 4] = [
     "tokenizer.model",
 ];
 
-/// Texts from this many bytes on are long enough for the tokenizer's own memory to matter.
+/// Texts, or parts of one, from this many bytes on are long enough for the tokenizer's own memory to matter.
 const LONG: usize = 1 << 20;
 
 /// What the tokenizer takes at most for each byte of a text: offsets, and ids as they grow.
@@ -75,12 +75,29 @@ impl Tokenizer {
         settings: &TokenSettings,
         vocabulary: usize,
     ) -> Result<Tokenizer> {
+        complete(Tokenizer::load_in_steps(
+            source, folder, settings, vocabulary,
+        ))
+    }
+
+    /// [`load`](Self::load), with a [`pause`] between reading the file and building what it describes.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn load_in_steps(
+        source: &dyn Source,
+        folder: &str,
+        settings: &TokenSettings,
+        vocabulary: usize,
+    ) -> Result<Tokenizer> {
         let name = join(folder, FILE);
         let Some(bytes) = fetch(source, &name, LARGEST_TOKENIZER)? else {
             return Err(absent(source, &name));
         };
         let place = source.locate(&name);
+        pause().await;
         let file = TokenizerFile::prepare(&place, &bytes, settings)?;
+        pause().await;
         // Before anything is built: tables are as long as the largest id.
         check_id(&place, file.largest_id, vocabulary)?;
         let pipeline = build(&place, &file.canonical)?;
@@ -116,7 +133,7 @@ impl Tokenizer {
             special: file.special,
             limit: settings.limit,
             cut_left: settings.cut_left.unwrap_or(file.cut_left),
-            pipeline: Pipeline::new(pipeline, file.words, file.division),
+            pipeline: Pipeline::new(pipeline, file.words),
         })
     }
 
@@ -134,43 +151,34 @@ impl Tokenizer {
     /// # Errors
     /// As there.
     pub async fn encode_in_steps(&self, text: &str, out: &mut Vec<u32>) -> Result<Count> {
-        if text.len() >= LONG {
-            // The crate ends the process when it is refused memory. So it is asked for here
-            // first, and given back at once.
-            with_room::<u8>(
-                text.len().saturating_mul(BYTES_A_BYTE),
-                "the tokens of a text",
-            )?;
-        }
         let start = out.len();
         out.extend_from_slice(&self.before);
-        let first = out.len();
+        let mut kept = Kept::new(out.len(), self.limit - self.around(), self.cut_left);
+        let mut encoding = self.pipeline.begin();
         let mut parts = self.pipeline.parts(text).peekable();
         while let Some(part) = parts.next() {
-            if let Err(error) = self.pipeline.encode(&part, out) {
+            if let Err(error) = encode_part(&mut encoding, part, out) {
                 out.truncate(start);
-                return Err(
-                    Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error),
-                );
+                return Err(error);
             }
             if parts.peek().is_some() {
+                kept.cut(out);
                 pause().await;
             }
         }
-        let around = self.before.len() + self.after.len();
-        let tokens = around + out.len() - first;
-        if let Some(excess) = tokens.checked_sub(self.limit) {
-            match self.cut_left {
-                true => drop(out.drain(first..first + excess)),
-                false => out.truncate(out.len() - excess),
-            }
-        }
+        encoding.end(out);
+        kept.cut(out);
         out.extend_from_slice(&self.after);
         // A text has fewer tokens than bytes, and texts are below 4 GiB.
         Ok(Count {
-            tokens: tokens as u32,
+            tokens: (self.around() + kept.tokens) as u32,
             kept: (out.len() - start) as u32,
         })
+    }
+
+    /// How many special tokens there are around every text.
+    fn around(&self) -> usize {
+        self.before.len() + self.after.len()
     }
 
     /// How many tokens at the beginning of a prompted text belong to the prompt,
@@ -188,6 +196,55 @@ impl Tokenizer {
     /// The most tokens of a text that are embedded, special ones included.
     pub fn limit(&self) -> usize {
         self.limit
+    }
+}
+
+/// Appends the ids of a text's next part.
+fn encode_part(encoding: &mut Encoding<'_>, part: &str, out: &mut Vec<u32>) -> Result<()> {
+    if part.len() >= LONG {
+        // The crate ends the process when it is refused memory. So it is asked for here
+        // first, and given back at once.
+        let bytes = part.len().saturating_mul(BYTES_A_BYTE);
+        with_room::<u8>(bytes, "the tokens of a text")?;
+    }
+    encoding.part(part, out).map_err(|error| {
+        Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error)
+    })
+}
+
+/// The tokens of a text that are under the limit, as more of them come.
+struct Kept {
+    /// Where they begin.
+    first: usize,
+    most: usize,
+    cut_left: bool,
+    /// How many there were before any cut.
+    tokens: usize,
+    /// How many of them are there.
+    there: usize,
+}
+
+impl Kept {
+    fn new(first: usize, most: usize, cut_left: bool) -> Kept {
+        Kept {
+            first,
+            most,
+            cut_left,
+            tokens: 0,
+            there: 0,
+        }
+    }
+
+    /// Counts what came, and cuts off what is too much.
+    fn cut(&mut self, ids: &mut Vec<u32>) {
+        let there = ids.len() - self.first;
+        self.tokens += there - self.there;
+        self.there = there.min(self.most);
+        let excess = there - self.there;
+        match self.cut_left {
+            true => drop(ids.drain(self.first..self.first + excess)),
+            false => ids.truncate(self.first + self.there),
+        }
     }
 }
 

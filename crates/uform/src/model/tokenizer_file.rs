@@ -15,7 +15,6 @@ use serde::{
 };
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::division::Division;
 use super::settings::{NormalizerSettings, TokenSettings};
 use super::words::{Entries, Vocabulary, Words};
 use crate::error::{Error, Result};
@@ -33,8 +32,6 @@ pub struct TokenizerFile {
     pub canonical: String,
     /// The vocabulary, if it is one of WordPiece that has every added token.
     pub words: Option<Words>,
-    /// How long texts can be divided; `None`: they cannot.
-    pub division: Option<Division>,
     /// The largest id of the vocabulary.
     pub largest_id: u32,
     /// The ids of special tokens, such as `[SEP]`.
@@ -81,7 +78,6 @@ impl TokenizerFile {
             Error::corrupt(format!("{place}: not a valid tokenizer: {error}")).because(error)
         })?;
         let words = words(&rest, survey.entries);
-        let division = words.as_ref().and_then(|_| Division::of(&rest));
         let needed = words.as_ref().and_then(|words| needed(&rest, words));
         Ok(TokenizerFile {
             canonical: match &needed {
@@ -89,7 +85,6 @@ impl TokenizerFile {
                 None => splice(rest, vocabulary(bytes).map_err(invalid)?.get()),
             },
             words: words.filter(|_| needed.is_some()),
-            division,
             largest_id: survey.largest_id,
             special,
             cut_left,

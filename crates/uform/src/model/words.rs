@@ -161,6 +161,15 @@ impl Words {
         }
     }
 
+    /// As much of a word as says what it becomes, whatever it goes on with: a character more than is looked up.
+    pub fn beginning<'a>(&self, word: &'a str) -> &'a str {
+        if word.len() <= self.longest_word {
+            return word;
+        }
+        let mut ends = word.char_indices().map(|(start, _)| start);
+        &word[..ends.nth(self.longest_word + 1).unwrap_or(word.len())]
+    }
+
     /// The longest entry that a text begins with, and its bytes.
     fn longest(&self, index: &Index, text: &str) -> Option<(u32, usize)> {
         let most = text.len().min(self.longest_entry);
@@ -230,6 +239,15 @@ mod tests {
             assert_eq!(ids[1..], **expected, "{word:?}");
         }
         assert_eq!((words.id("##able"), words.id("able")), (Some(3), None));
+        for (word, beginning) in [
+            ("", ""),
+            ("unable", "unable"),
+            ("unablest", "unables"),
+            ("éééééé", "éééééé"),
+            ("éééééééé", "ééééééé"),
+        ] {
+            assert_eq!(words.beginning(word), beginning);
+        }
     }
 
     #[test]

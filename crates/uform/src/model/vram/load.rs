@@ -191,7 +191,7 @@ impl Job<'_> {
         let Opened { weights, heads, .. } = &self.files.opened;
         let load = |item| {
             match item {
-                Item::Tokenizer => return self.files.tokenizer().map(Some),
+                Item::Tokenizer => return complete(self.files.tokenizer()).map(Some),
                 Item::Embeddings => places.read_tables(weights, self.config, targets)?,
                 Item::Layer(index) => places.read_layer(weights, self.config, index, targets)?,
                 Item::Head(index) => {
