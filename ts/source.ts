@@ -27,7 +27,7 @@ import {
 
 /**
  * The bytes of one file. A stream is read once, and so serves one model. Bytes are read where they are, and
- * are left as they are until the model is open: neither written to nor transferred.
+ * are left as they are until the model is open: neither written to nor cut or transferred.
  */
 export type ModelFile = ArrayBuffer | Uint8Array | Blob | ReadableStream<Uint8Array>;
 
