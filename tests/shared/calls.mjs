@@ -60,6 +60,20 @@ export function calls(test, { uform, base }) {
     }
   });
 
+  testWith("long texts get the same deferred and at once", async ({ executor, model }) => {
+    // What comes in pieces may be cut within a character of two units, or between texts.
+    const long = [0, 1, 2].map((units) => "x".repeat(units) + "𝐀 ".repeat(60_000));
+    const short = Array.from({ length: 5000 }, (_, index) => `${index}`.repeat(index % 4));
+    for (const texts of [long, [...short, "\ud800", ...long, ""], ["sea ".repeat(100_000)]]) {
+      const deferred = await model.encodeText(texts, { executor });
+      const immediate = model.encodeTextSync(texts, { executor });
+      equal([...deferred.tokens], [...immediate.tokens]);
+      equal([...deferred.truncated], [...immediate.truncated]);
+      ok(deferred.data.every((value, index) => value === immediate.data[index]));
+    }
+    equal((await model.encodeText(long, { executor })).tokens[0], 60_002);
+  });
+
   testWith("an immediate call never waits for another one", async (own) => {
     const { executor, model } = own;
     const { release } = occupy(own);

@@ -375,7 +375,7 @@ describe("memory", () => {
     const told = script(
       process.execPath,
       open,
-      `const texts = Array(16).fill("sea ".repeat(1 << 25));
+      `const texts = Array(40).fill("sea ".repeat(1 << 25));
        await model.encodeText(texts, { executor }).catch((error) => console.log(error.name));
        const again = await model.encodeText("the sea", { executor });
        console.log(again.data.every((value, index) => value === data[index]));`,

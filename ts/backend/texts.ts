@@ -27,6 +27,56 @@ export function joinTexts(texts: readonly string[]): JoinedTexts {
   return { utf8: utf8.subarray(0, end), ends };
 }
 
+/** Code units that are encoded at once, about: less than a millisecond's. */
+const PIECE = 1 << 16;
+
+/** What a text takes besides, as that of so many units. */
+const BESIDES = 16;
+
+/**
+ * Whether texts are too long to be encoded at once.
+ *
+ * @internal
+ */
+export function areLong(texts: readonly string[]): boolean {
+  let units = 0;
+  return texts.some((text) => (units += text.length + BESIDES) > PIECE);
+}
+
+/**
+ * Texts a piece at a time, `undefined` when none is left: laid end to end as UTF-8, and where each ends. What is
+ * behind the last end goes on with the next piece. Unpaired surrogates become U+FFFD.
+ *
+ * @internal
+ */
+export function lendTexts(texts: readonly string[]): () => [Uint8Array, Uint32Array] | undefined {
+  // No text takes less memory than its units.
+  const least = texts.reduce((sum, text) => sum + text.length, 0);
+  if (least >= 2 ** 32) throw refused(least);
+  const utf8 = new Uint8Array(3 * PIECE);
+  let [index, at] = [0, 0];
+  return () => {
+    if (index === texts.length) return undefined;
+    const ends: number[] = [];
+    let [left, end] = [PIECE, 0];
+    while (index < texts.length && left > 0) {
+      const text = texts[index]!;
+      let to = Math.min(text.length, at + left);
+      if (to < text.length && isPair(text, to)) to--;
+      end += encoder.encodeInto(text.slice(at, to), utf8.subarray(end)).written;
+      left -= to - at + BESIDES;
+      at = to;
+      if (to < text.length) break;
+      ends.push(end);
+      [index, at] = [index + 1, 0];
+    }
+    return [utf8.subarray(0, end), Uint32Array.from(ends)];
+  };
+}
+
+/** Whether a character begins just before a place in a text, and ends behind it. */
+const isPair = (text: string, at: number) => text.codePointAt(at - 1)! > 0xffff;
+
 function room(bytes: number): Uint8Array {
   // The ends are numbers of 32 bits.
   if (bytes < 2 ** 32) {

@@ -28,7 +28,7 @@ import type { Provider } from "./chosen.js";
 import { findFiles, Folder, hasFiles, noFiles } from "../disk.js";
 import { instantiate } from "../modules.js";
 import { gatherNow } from "../source.js";
-import { joinTexts } from "./texts.js";
+import { areLong, joinTexts, lendTexts } from "./texts.js";
 import { Turns } from "./turns.js";
 
 let loaded: Backend | undefined;
@@ -198,6 +198,19 @@ class WasmBackend implements Backend {
     call,
     settle,
   ) => {
+    if (areLong(texts)) {
+      const read = lendTexts(texts);
+      return this.#submit<CompiledEmbeddings>(executor, settle, (glue, executor, ticket) =>
+        glue.modelEncodeLentDeferred(
+          modelOf(model),
+          executor,
+          read,
+          options ?? {},
+          this.#call(call),
+          ticket,
+        ),
+      );
+    }
     const { utf8, ends } = joinTexts(texts);
     this.#submit<CompiledEmbeddings>(executor, settle, (glue, executor, ticket) =>
       glue.modelEncodeTextDeferred(

@@ -68,6 +68,14 @@ export function modelEncodeTextDeferred(
   call: InnerCall,
   ticket: number,
 ): void;
+export function modelEncodeLentDeferred(
+  model: InnerModel,
+  executor: InnerExecutor,
+  read: () => [utf8: Uint8Array, ends: Uint32Array] | undefined,
+  options: Partial<EncodeOptions>,
+  call: InnerCall,
+  ticket: number,
+): void;
 export function modelFree(model: InnerModel): void;
 
 export function callCreate(): InnerCall;

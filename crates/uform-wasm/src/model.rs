@@ -8,13 +8,15 @@ use crate::{
     hardware::described,
     outcome::{self, Outcome, embeddings_value},
 };
-use js_sys::Uint8Array;
+use js_sys::{Array, Function, Uint8Array, Uint32Array};
 use serde::{Deserialize, Serialize};
 use std::{cell::RefCell, sync::Arc};
-use uform::model::{EncodeOptions as Encoding, Model, ModelOptions, Pooling, Texts, Truncate};
+use uform::model::{
+    EncodeOptions as Encoding, Lender, Model, ModelOptions, Pooling, Texts, Truncate,
+};
 use uform::{Error, Status, kernels::Precision, memory::with_room};
-use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
+use wasm_bindgen::{JsCast, JsValue};
 
 /// A model's handle in JavaScript.
 #[wasm_bindgen]
@@ -201,10 +203,59 @@ pub fn model_free(model: &CompiledModel) {
     }
 }
 
+/// The same of texts that stay in JavaScript's memory until the call's turn comes. `read()` returns the next of
+/// them as `[utf8, ends]`, where what is behind the last end goes on with the next piece; `undefined`: none
+/// is left.
+#[wasm_bindgen(js_name = modelEncodeLentDeferred)]
+pub fn model_encode_lent_deferred(
+    model: &CompiledModel,
+    executor: &CompiledExecutor,
+    read: Function,
+    options: JsValue,
+    call: &CompiledCall,
+    ticket: u32,
+) -> Result<()> {
+    let options = EncodeOptions::parse(options)?;
+    let control = Arc::clone(&call.0);
+    let done = move |found: uform::Result<_>| outcome::keep(ticket, found.map(Outcome::Embeddings));
+    let lender = Box::new(LentTexts(read));
+    let model = model.model()?;
+    model.encode_lent_deferred(&executor.0, lender, options, control, done);
+    Ok(())
+}
+
+/// Texts in JavaScript's memory.
+struct LentTexts(Function);
+
+// SAFETY: the module has one thread.
+unsafe impl Send for LentTexts {}
+
+impl Lender for LentTexts {
+    fn next(&mut self, texts: &mut Texts) -> uform::Result<bool> {
+        let gone = || {
+            Error::new(
+                Status::Internal,
+                "the texts of a call are not there any more",
+            )
+        };
+        let piece = self.0.call0(&JsValue::UNDEFINED).map_err(|_| gone())?;
+        if piece.is_undefined() {
+            return Ok(false);
+        }
+        let piece = piece.dyn_into::<Array>().map_err(|_| gone())?;
+        let utf8 = piece.get(0).dyn_into::<Uint8Array>().map_err(|_| gone())?;
+        let ends = piece.get(1).dyn_into::<Uint32Array>().map_err(|_| gone())?;
+        texts.append(&utf8.to_vec(), &ends.to_vec())?;
+        Ok(true)
+    }
+}
+
 /// Copies texts that lie end to end.
 fn read_texts(utf8: &Uint8Array, ends: &[u32]) -> Result<Texts> {
     let mut bytes = with_room(utf8.length() as usize, "a call's texts").map_err(refusal)?;
     bytes.resize(utf8.length() as usize, 0);
     utf8.copy_to(&mut bytes);
-    Texts::joined(bytes, ends).map_err(refusal)
+    let mut texts = Texts::default();
+    texts.append(&bytes, ends).map_err(refusal)?;
+    Ok(texts)
 }

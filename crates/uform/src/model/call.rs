@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::encode::encode;
 use super::request::prompt_text;
-use super::texts::Texts;
+use super::texts::{Lender, Texts};
 use super::tokenized::Asked;
 #[cfg(feature = "native")]
 use super::vram::{self, DeviceEmbeddings};
@@ -13,7 +13,7 @@ use super::{Embeddings, EncodeOptions, InFlight};
 use crate::Result;
 #[cfg(feature = "native")]
 use crate::executor::Devices;
-use crate::executor::{Arena, Control, Share, Work};
+use crate::executor::{Arena, Control, Share, Work, pause};
 use crate::kernels::{ForkJoin, Precision};
 
 /// Bytes of text a lane gets of calls that run together; a longer call runs alone. Enough to
@@ -39,6 +39,8 @@ const BYTES_A_TEXT: usize = 8;
 pub(super) struct Call {
     model: InFlight,
     texts: Texts,
+    /// Who has more of them.
+    lender: Option<Box<dyn Lender>>,
     options: EncodeOptions,
     /// Bytes the calls admitted so far have together, this one included.
     bytes: usize,
@@ -71,9 +73,18 @@ impl Call {
         Call {
             model,
             texts,
+            lender: None,
             options,
             bytes,
             most,
+        }
+    }
+
+    /// A call of many texts, or long ones, which are copied when its turn comes. It runs alone.
+    pub(super) fn lent(model: InFlight, lender: Box<dyn Lender>, options: EncodeOptions) -> Self {
+        Call {
+            lender: Some(lender),
+            ..Call::of(model, Texts::default(), options, 0)
         }
     }
 }
@@ -83,12 +94,25 @@ impl Call {
     fn admits_next(&mut self, next: &Self) -> bool {
         let together = self.bytes + next.bytes;
         let admits = together <= self.most
+            && next.lender.is_none()
             && Arc::ptr_eq(&self.model.0, &next.model.0)
             && self.options == next.options;
         if admits {
             self.bytes = together;
         }
         admits
+    }
+
+    /// Copies what is lent.
+    async fn bring(&mut self, control: &Control) -> Result<()> {
+        while let Some(lender) = &mut self.lender {
+            control.check()?;
+            if !lender.next(&mut self.texts)? {
+                self.lender = None;
+            }
+            pause().await;
+        }
+        Ok(())
     }
 
     fn asked<'a>(&'a self, control: &'a Control) -> Asked<'a> {
@@ -109,6 +133,9 @@ impl Work for Call {
         team: &dyn ForkJoin,
         arenas: &mut [Arena],
     ) -> Result<Vec<Result<Embeddings>>> {
+        for Share { work, control } in &mut *calls {
+            work.bring(control).await?;
+        }
         let Some(Share { work: first, .. }) = calls.first() else {
             return Ok(Vec::new());
         };

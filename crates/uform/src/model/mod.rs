@@ -81,7 +81,7 @@ pub use self::embeddings::Embeddings;
 pub use self::fingerprint::Fingerprint;
 pub use self::pooling_mode::Pooling;
 pub use self::residency::Residency;
-pub use self::texts::Texts;
+pub use self::texts::{Lender, Texts};
 #[cfg(feature = "native")]
 pub use self::vram::{DeviceEmbeddings, DevicePart, DeviceShare, VramModelOptions};
 
@@ -258,15 +258,40 @@ impl Model {
         control: Arc<Control>,
         done: impl FnOnce(Result<Embeddings>) + Send + 'static,
     ) {
+        let lanes = executor.threads();
+        let call = |model| Call::new(model, texts, options, lanes);
+        self.defer(executor, call, control, done);
+    }
+
+    /// [`encode_text_deferred`](Self::encode_text_deferred) of texts that are copied when the call's turn
+    /// comes: too many, or too long, to be copied at once.
+    pub fn encode_lent_deferred(
+        &self,
+        executor: &Executor,
+        lender: Box<dyn Lender>,
+        options: EncodeOptions,
+        control: Arc<Control>,
+        done: impl FnOnce(Result<Embeddings>) + Send + 'static,
+    ) {
+        let call = |model| Call::lent(model, lender, options);
+        self.defer(executor, call, control, done);
+    }
+
+    fn defer(
+        &self,
+        executor: &Executor,
+        call: impl FnOnce(InFlight) -> Call,
+        control: Arc<Control>,
+        done: impl FnOnce(Result<Embeddings>) + Send + 'static,
+    ) {
         if let Err(error) = self.fits(executor) {
             return done(Err(error));
         }
         #[cfg(feature = "native")]
-        let call = InFlight::new(&self.shared);
+        let model = InFlight::new(&self.shared);
         #[cfg(not(feature = "native"))]
-        let call = InFlight::deferred(&self.shared, Turns::of(executor));
-        let call = Call::new(call, texts, options, executor.threads());
-        executor.deferred_work(control, call, done);
+        let model = InFlight::deferred(&self.shared, Turns::of(executor));
+        executor.deferred_work(control, call(model), done);
     }
 
     /// Token ids of a text after any cut, special tokens included, without a prompt.

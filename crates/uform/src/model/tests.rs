@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::files::Memory;
 use super::*;
+use crate::executor::Mood;
 
 const TEXTS: [&str; 3] = [
     "",
@@ -111,6 +112,46 @@ fn freeing_a_model_ends_its_calls_wherever_they_are() {
     other.free();
     assert_eq!(ended[1].load(Ordering::Relaxed), 4);
     assert!(executors.iter().all(|executor| executor.outstanding() == 0));
+}
+
+/// Lends as many pieces of [`TEXTS`] as they have bytes.
+struct Bytewise(usize);
+
+impl Lender for Bytewise {
+    fn next(&mut self, texts: &mut Texts) -> Result<bool> {
+        let Some(byte) = TEXTS.concat().bytes().nth(self.0) else {
+            return Ok(false);
+        };
+        let lengths = TEXTS.map(str::len);
+        let ends = (0..TEXTS.len()).map(|text| lengths[..=text].iter().sum::<usize>());
+        let before = ends
+            .clone()
+            .filter(|end| *end == self.0 && self.0 == 0)
+            .map(|_| 0);
+        let behind = ends.filter(|end| *end == self.0 + 1).map(|_| 1);
+        let ends = Vec::from_iter(before.chain(behind));
+        self.0 += 1;
+        texts.append(&[byte], &ends)?;
+        Ok(true)
+    }
+}
+
+#[test]
+fn texts_that_are_lent_are_texts_like_any_other() {
+    let executor = Executor::inline();
+    let options = ModelOptions::default();
+    let model = Model::load_from(&files_of("mean-relu-bf16"), &options, &executor).unwrap();
+    let options = EncodeOptions::default();
+    let expected = model
+        .encode_text(&executor, &Texts::from_iter(TEXTS), &options)
+        .unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let lender = Box::new(Bytewise(0));
+    let done = move |found: Result<Embeddings>| tell.send(found.unwrap()).unwrap();
+    model.encode_lent_deferred(&executor, lender, options, Arc::new(Control::new()), done);
+    executor.drain(Mood::Parked).unwrap();
+    let found = told.recv().unwrap();
+    assert_eq!((found.data, found.tokens), (expected.data, expected.tokens));
 }
 
 #[test]

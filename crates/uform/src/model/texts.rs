@@ -15,30 +15,6 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// Texts that lie end to end as UTF-8, each of them up to one of `ends`. They are not copied.
-    ///
-    /// # Errors
-    /// `Internal` when the bytes are something else; `OutOfMemory`.
-    pub fn joined(utf8: Vec<u8>, ends: &[u32]) -> Result<Texts> {
-        let otherwise = || {
-            Error::new(
-                Status::Internal,
-                "a call's texts are not as they are said to be",
-            )
-        };
-        let joined = String::from_utf8(utf8).map_err(|error| otherwise().because(error))?;
-        let mut texts = Texts::default();
-        reserve(&mut texts.ends, ends.len(), TEXTS)?;
-        texts.ends.extend(ends.iter().map(|end| *end as usize));
-        let is_text = |end: &usize| joined.is_char_boundary(*end);
-        let last = texts.ends.last().copied().unwrap_or(0);
-        if !texts.ends.is_sorted() || !texts.ends.iter().all(is_text) || last != joined.len() {
-            return Err(otherwise());
-        }
-        texts.joined = joined;
-        Ok(texts)
-    }
-
     /// Makes room for `texts` more of them, of `bytes` of UTF-8 in all.
     ///
     /// # Errors
@@ -53,6 +29,31 @@ impl Texts {
     pub fn push(&mut self, text: &str) {
         self.joined.push_str(text);
         self.ends.push(self.joined.len());
+    }
+
+    /// Appends texts that lie end to end as UTF-8, each of them up to one of `ends`. What is behind the last
+    /// of them begins a text that goes on.
+    ///
+    /// # Errors
+    /// `OutOfMemory`; `Internal` when the bytes are something else.
+    pub fn append(&mut self, utf8: &[u8], ends: &[u32]) -> Result<()> {
+        let otherwise = || {
+            Error::new(
+                Status::Internal,
+                "a call's texts are not as they are said to be",
+            )
+        };
+        let text = str::from_utf8(utf8).map_err(|error| otherwise().because(error))?;
+        let is_end = |end: &u32| text.is_char_boundary(*end as usize);
+        if !ends.is_sorted() || !ends.iter().all(is_end) {
+            return Err(otherwise());
+        }
+        self.reserve(ends.len(), text.len())?;
+        let start = self.joined.len();
+        self.joined.push_str(text);
+        self.ends
+            .extend(ends.iter().map(|end| start + *end as usize));
+        Ok(())
     }
 
     /// How many texts there are.
@@ -78,6 +79,15 @@ impl Texts {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.joined[start..self.ends[index]]
     }
+}
+
+/// Who has texts that are copied when their call's turn comes, piece by piece.
+pub trait Lender: Send {
+    /// Appends some of what is left of them; whether there was anything.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, and whatever keeps it from doing so.
+    fn next(&mut self, texts: &mut Texts) -> Result<bool>;
 }
 
 impl<S: AsRef<str>> FromIterator<S> for Texts {
@@ -107,26 +117,28 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_lie_end_to_end_are_taken_as_they_are() {
-        let utf8 = "aé".as_bytes();
-        let texts = Texts::joined(utf8.to_vec(), &[0, 1, 1, 3]).expect("sound");
+    fn texts_that_lie_end_to_end_are_appended_piece_by_piece() {
+        let mut texts = Texts::default();
+        for (piece, ends) in [
+            ("aé", &[0, 1, 1][..]),
+            ("", &[]),
+            ("b", &[0, 1]),
+            ("c", &[]),
+        ] {
+            texts.append(piece.as_bytes(), ends).expect("sound");
+        }
         let all = Vec::from_iter((0..texts.len()).map(|index| texts.get(index)));
-        assert_eq!(all, ["", "a", "", "é"]);
-        assert!(Texts::joined(Vec::new(), &[]).is_ok_and(|texts| texts.is_empty()));
+        assert_eq!(all, ["", "a", "", "é", "b"]);
+        let utf8 = "aé".as_bytes();
         for (bytes, ends) in [
             (utf8, &[2, 3][..]),
             (utf8, &[3, 1]),
-            (utf8, &[1]),
             (utf8, &[4]),
-            (utf8, &[]),
-            (&utf8[..2], &[2]),
+            (&utf8[..2], &[1]),
         ] {
-            let refused = Texts::joined(bytes.to_vec(), ends).map(|_| ());
-            assert_eq!(
-                refused.map_err(|error| error.status()),
-                Err(Status::Internal),
-                "{ends:?}"
-            );
+            let refused = texts.append(bytes, ends).map_err(|error| error.status());
+            assert_eq!(refused, Err(Status::Internal), "{ends:?}");
         }
+        assert_eq!((texts.len(), texts.bytes()), (5, 5));
     }
 }
