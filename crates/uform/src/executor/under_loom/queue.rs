@@ -37,7 +37,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(limit: usize) -> Self {
+    fn new(limit: u64) -> Self {
         Scene {
             executor: executor(1, limit),
             diary: Arc::default(),
