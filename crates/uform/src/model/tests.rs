@@ -114,25 +114,21 @@ fn freeing_a_model_ends_its_calls_wherever_they_are() {
     assert!(executors.iter().all(|executor| executor.outstanding() == 0));
 }
 
-/// Lends as many pieces of [`TEXTS`] as they have bytes.
+/// Lends [`TEXTS`] a byte at a time: so many of them are behind.
 struct Bytewise(usize);
 
 impl Lender for Bytewise {
     fn next(&mut self, texts: &mut Texts) -> Result<bool> {
-        let Some(byte) = TEXTS.concat().bytes().nth(self.0) else {
-            return Ok(false);
-        };
+        let joined = TEXTS.concat();
+        let at = self.0;
+        self.0 += 1;
         let lengths = TEXTS.map(str::len);
         let ends = (0..TEXTS.len()).map(|text| lengths[..=text].iter().sum::<usize>());
-        let before = ends
-            .clone()
-            .filter(|end| *end == self.0 && self.0 == 0)
-            .map(|_| 0);
-        let behind = ends.filter(|end| *end == self.0 + 1).map(|_| 1);
-        let ends = Vec::from_iter(before.chain(behind));
-        self.0 += 1;
-        texts.append(&[byte], &ends)?;
-        Ok(true)
+        // The first piece is none, and ends the first text, which is empty.
+        let piece = joined.as_bytes().get(at.saturating_sub(1)..at);
+        let ends = ends.filter(|end| *end == at).map(|_| u32::from(at > 0));
+        texts.append(piece.unwrap_or_default(), &Vec::from_iter(ends))?;
+        Ok(piece.is_some())
     }
 }
 
