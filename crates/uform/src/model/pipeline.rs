@@ -190,7 +190,7 @@ mod tests {
 
     /// What the steps tell apart: what is left out, spaces, punctuation, what becomes several characters or
     /// others, and parts of added tokens.
-    const KINDS: [&str; 44] = [
+    const KINDS: [&str; 46] = [
         "a",
         "B",
         "é",
@@ -226,6 +226,8 @@ mod tests {
         "≠",
         "\u{37e}",
         "İ",
+        "Σ",
+        "ΑΣ",
         "ß",
         "ﬁ",
         "[SEP]",
