@@ -182,7 +182,7 @@ impl Encoding<'_> {
 mod tests {
     use super::Pipeline;
     use crate::model::settings::{NormalizerSettings, TokenSettings};
-    use crate::model::tokenizer_file::TokenizerFile;
+    use crate::model::tokenizer_file::Surveyed;
     use proptest::prelude::*;
     use serde_json::{Map, Value, json};
     use std::array;
@@ -305,7 +305,8 @@ mod tests {
 
     fn ours(file: &Value) -> Pipeline {
         let bytes = file.to_string().into_bytes();
-        let file = TokenizerFile::prepare("it", &bytes, &SETTINGS).expect("sound");
+        let file = Surveyed::read("it", &bytes).expect("sound");
+        let file = file.prepare(&SETTINGS).expect("sound");
         let steps = tokenizers::from_json(&file.canonical).expect("sound");
         Pipeline::new(steps, file.words)
     }

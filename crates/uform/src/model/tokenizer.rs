@@ -8,7 +8,7 @@ use super::{
     files::{LARGEST_TOKENIZER, Source, fetch, join},
     pipeline::{Encoding, Pipeline},
     settings::TokenSettings,
-    tokenizer_file::TokenizerFile,
+    tokenizer_file::Surveyed,
 };
 use crate::error::{Error, Result, Status};
 use crate::executor::{complete, pause};
@@ -96,7 +96,9 @@ impl Tokenizer {
         };
         let place = source.locate(&name);
         pause().await;
-        let file = TokenizerFile::prepare(&place, &bytes, settings)?;
+        let file = Surveyed::read(&place, &bytes)?;
+        pause().await;
+        let file = file.prepare(settings)?;
         pause().await;
         // Before anything is built: tables are as long as the largest id.
         check_id(&place, file.largest_id, vocabulary)?;

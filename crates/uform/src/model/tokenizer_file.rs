@@ -40,27 +40,52 @@ pub struct TokenizerFile {
     pub cut_left: bool,
 }
 
-impl TokenizerFile {
-    /// Rewrites a file; `place` is what messages call it.
-    pub fn prepare(place: &str, bytes: &[u8], settings: &TokenSettings) -> Result<TokenizerFile> {
-        let invalid = |error: serde_json::Error| {
-            Error::corrupt(format!("{place}: not a valid tokenizer: {error}")).because(error)
-        };
-        let Root { rest, model } = serde_json::from_slice(bytes).map_err(invalid)?;
+/// A file that was read through.
+pub struct Surveyed<'a> {
+    /// What messages call it.
+    place: &'a str,
+    bytes: &'a [u8],
+    rest: BTreeMap<String, &'a RawValue>,
+    model: BTreeMap<String, &'a RawValue>,
+    survey: Survey,
+}
+
+impl<'a> Surveyed<'a> {
+    /// Reads a file; `place` is what messages call it.
+    pub fn read(place: &'a str, bytes: &'a [u8]) -> Result<Surveyed<'a>> {
+        let Root { rest, model } = serde_json::from_slice(bytes).map_err(invalid(place))?;
         let Some(ModelPart { rest: model, vocab }) = model else {
             return Err(Error::corrupt(format!("{place}: model is missing")));
         };
         let Some(survey) = vocab else {
             return Err(Error::corrupt(format!("{place}: model.vocab is missing")));
         };
+        Ok(Surveyed {
+            place,
+            bytes,
+            rest,
+            model,
+            survey,
+        })
+    }
 
+    /// Rewrites it.
+    pub fn prepare(self, settings: &TokenSettings) -> Result<TokenizerFile> {
+        let Surveyed {
+            place,
+            bytes,
+            rest,
+            model,
+            survey,
+        } = self;
+        let invalid = invalid(place);
         // The rest as values, with an empty vocabulary of the same kind.
         let empty = match survey.is_list {
             true => json!([]),
             false => json!({}),
         };
-        let mut rest = values(rest).map_err(invalid)?;
-        let mut model = values(model).map_err(invalid)?;
+        let mut rest = values(rest).map_err(&invalid)?;
+        let mut model = values(model).map_err(&invalid)?;
         check_words(place, &model)?;
         check_added(place, &rest)?;
         model.insert("vocab".to_owned(), empty);
@@ -90,6 +115,10 @@ impl TokenizerFile {
             cut_left,
         })
     }
+}
+
+fn invalid(place: &str) -> impl Fn(serde_json::Error) -> Error {
+    move |error| Error::corrupt(format!("{place}: not a valid tokenizer: {error}")).because(error)
 }
 
 /// The words of a canonical file whose model is WordPiece. A file in which something is missing has
@@ -377,7 +406,7 @@ impl<'de> Deserialize<'de> for Survey {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::TokenizerFile;
+    use super::{Surveyed, TokenizerFile};
     use crate::model::settings::{NormalizerSettings, TokenSettings};
 
     /// A file with an added token, made ready.
@@ -406,8 +435,9 @@ mod tests {
             cut_left: None,
             normalizer: NormalizerSettings::default(),
         };
-        let file = TokenizerFile::prepare("a file", file.to_string().as_bytes(), &settings);
-        file.expect("sound")
+        let bytes = file.to_string().into_bytes();
+        let file = Surveyed::read("a file", &bytes).expect("sound");
+        file.prepare(&settings).expect("sound")
     }
 
     #[test]
