@@ -117,8 +117,13 @@ export async function deferred<T>(
   return outcome.value;
 }
 
-/** Waits for what a listener returned, or rejects with the signal's reason as soon as it is aborted. */
-async function unlessAborted(signal: AbortSignal | undefined, told: unknown): Promise<void> {
+/**
+ * Waits for what a listener returned, or for anything else, or rejects with the signal's reason as soon as it is
+ * aborted.
+ *
+ * @internal
+ */
+export async function unlessAborted(signal: AbortSignal | undefined, told: unknown): Promise<void> {
   let unwatch: (() => void) | undefined;
   const aborted = new Promise<never>((_, reject) => {
     if (signal?.aborted) reject(signal.reason);

@@ -118,6 +118,15 @@ export class Folder {
     return file;
   }
 
+  /** What lies in it. Only messages depend on it, so a folder that cannot be listed lists nothing. */
+  names(): string[] {
+    try {
+      return this.#fs.readdirSync(this.#root);
+    } catch {
+      return [];
+    }
+  }
+
   /** Closes every file. */
   close(): void {
     for (const file of this.#files.splice(0)) file.close();

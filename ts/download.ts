@@ -39,9 +39,8 @@ export async function download(
     const found = any?.find(({ url: key }) => withoutSize(key) === url.href);
     const response = found && (await kept?.match(found));
     if (response) return whole(response);
-    throw new IoError(`${withoutSecrets(url)} cannot be fetched: ${reason(failure, url)}`, {
-      cause: failure,
-    });
+    const message = `${withoutSecrets(url)} cannot be fetched: ${reason(failure, url)}`;
+    throw new IoError(message, causeOf(failure, url));
   }
   // Some servers answer with their front page what is not there, and no model's file is a page.
   const isPage = response.headers.get("content-type")?.startsWith("text/html") === true;
@@ -67,6 +66,10 @@ export function withoutSecrets({ protocol, host, pathname }: URL): string {
 
 /** How a server answered, with its words where it has some. */
 export const statusOf = ({ status, statusText }: Response) => `${status} ${statusText}`.trim();
+
+/** Why nothing came, as an error's cause: none of a URL with secrets, which engines tell. */
+export const causeOf = (failure: unknown, { username, password, search }: URL) =>
+  username || password || search ? undefined : { cause: failure };
 
 /** Why nothing came, in the words of who knows best. */
 export function reason(failure: unknown, url: URL): string {

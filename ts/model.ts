@@ -14,7 +14,7 @@ import {
   placed,
   wideBackend,
 } from "./backend/chosen.js";
-import { deferred, type DeferredOptions, Outstanding } from "./deferred.js";
+import { deferred, type DeferredOptions, Outstanding, unlessAborted } from "./deferred.js";
 import { describe, type ModelDescription } from "./description.js";
 import { DeviceEmbeddings } from "./device-embeddings.js";
 import { Folder } from "./disk.js";
@@ -472,7 +472,7 @@ function openPath(path: string, how: Opening): Promise<CompiledModel> {
 /** A model from a path whose files are brought to the backend. */
 async function openFolder(path: string, how: Opening): Promise<CompiledModel> {
   how.signal?.throwIfAborted();
-  await loaded();
+  await unlessAborted(how.signal, loaded());
   const folder = Folder.at("Model.open", path);
   try {
     return await openFiles(folder, how);
@@ -490,7 +490,7 @@ const loaded = () =>
 async function openFiles(source: Place, how: Opening): Promise<CompiledModel> {
   const { executor, residency, signal, onProgress, cache, rest } = how;
   signal?.throwIfAborted();
-  await loaded();
+  await unlessAborted(signal, loaded());
   compiledExecutor(executor);
   // A folder's weights are read where they lie, by the call that opens the model.
   const [brought, read] =

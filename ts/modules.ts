@@ -3,7 +3,7 @@
  * package's for this engine.
  */
 import { findFiles, hasFiles } from "./disk.js";
-import { reason, statusOf, withoutSecrets } from "./download.js";
+import { causeOf, reason, statusOf, withoutSecrets } from "./download.js";
 import { InvalidArgumentError, IoError, OutOfMemoryError, UnsupportedError } from "./errors.js";
 import type * as Glue from "./glue/glue.js";
 import type { WasmModule } from "./backend/backend.js";
@@ -240,7 +240,8 @@ async function fetched(url: URL, called: string): Promise<Response | Uint8Array<
 
 function cannotFetch(called: string, failure: unknown, url?: URL): IoError {
   const why = url ? reason(failure, url) : (failure as Error).message;
-  return new IoError(`load: ${called} cannot be fetched: ${why}`, { cause: failure });
+  const cause = url ? causeOf(failure, url) : { cause: failure };
+  return new IoError(`load: ${called} cannot be fetched: ${why}`, cause);
 }
 
 /** Node.js fetches no files. */

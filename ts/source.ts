@@ -106,7 +106,7 @@ const MOST_NARROW = 1.5 * 2 ** 30;
  * @internal
  */
 export function gatherNow(backend: Backend, folder: Folder): CompiledFiles {
-  const files = backend.filesCreate(folder.place);
+  const files = backend.filesCreate(folder.place, folder.names());
   let room = mostOf(backend);
   for (let names: string[]; (names = backend.filesWanted(files)).length > 0;) {
     for (const name of names) {
@@ -181,7 +181,7 @@ export async function gather(
   const most = mostOf(backend);
   const weight = weigh(source);
   if (weight > most) throw new NoRoom(weight);
-  const files = translated(() => backend.filesCreate(placeOf(source)));
+  const files = translated(() => backend.filesCreate(placeOf(source), namesIn(source)));
   const progress = new Progress(onProgress, most);
   // A failure of one file ends the others'.
   const stop = new AbortController();
@@ -365,6 +365,12 @@ function folderOf(url: URL): URL {
 function placeOf(source: Place): string {
   if (source instanceof Folder) return source.place;
   return source instanceof URL ? withoutSecrets(folderOf(source)) : "";
+}
+
+/** What lies there, as far as that is known. */
+function namesIn(source: Place): string[] {
+  if (source instanceof URL) return [];
+  return source instanceof Folder ? source.names() : [...source.keys()];
 }
 
 /** How many bytes of weights were given, as far as that is known. */

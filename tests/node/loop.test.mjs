@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { Executor, Model } from "uform";
 import { modelPath, root } from "./support.mjs";
 
-const { gather } = createRequire(import.meta.url)(`${root}dist/source.js`);
+const { gather, sourceOption } = createRequire(import.meta.url)(`${root}dist/source.js`);
 
 /** The 99th percentile of the loop's delay while `work` goes on, in milliseconds. */
 async function delayDuring(work) {
@@ -91,7 +91,7 @@ test("while files are copied, however they are given", async () => {
       },
     };
     turn();
-    const files = Object.fromEntries(names.map((name) => [name, file()]));
+    const files = sourceOption(Object.fromEntries(names.map((name) => [name, file()])));
     const { bytes: told } = await gather(backend, files, {});
     ended = true;
     assert.equal(copied, 3 * bytes.length, kind);

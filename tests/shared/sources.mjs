@@ -225,7 +225,7 @@ export function sources(test, { uform, base }) {
     ]) {
       const failure = await Model.open(new URL(url)).catch((error) => error);
       ok(failure instanceof IoError, failure);
-      ok(!failure.message.includes("SECRET"), failure.message);
+      ok(!`${failure.message} ${failure.cause?.message}`.includes("SECRET"), failure.message);
     }
   });
 

@@ -124,6 +124,9 @@ test("what is wrong with a path is told as by the addon", async () => {
     at("dangling"),
     copy("without-config", (path) => fs.rmSync(join(path, "config.json"))),
     copy("without-weights", (path) => fs.rmSync(join(path, "model.safetensors"))),
+    copy("of-another-framework", (path) => {
+      fs.renameSync(join(path, "model.safetensors"), join(path, "pytorch_model.bin"));
+    }),
     copy("without-tokenizer", (path) => fs.rmSync(join(path, "tokenizer.json"))),
     copy("folders", (path) => {
       fs.rmSync(join(path, "tokenizer.json"));

@@ -211,6 +211,22 @@ describe("loading", () => {
     }
   });
 
+  test("that never ends keeps no one who gave up on it", () => {
+    const told = script(
+      process.execPath,
+      `import { createServer } from "node:net";
+       const server = createServer(() => {}).listen(0, "127.0.0.1", async () => {
+         load({ wasm: new URL(\`http://127.0.0.1:\${server.address().port}/x.wasm\`) }).catch(() => {});
+         const signal = AbortSignal.timeout(100);
+         for (const source of [".", { "config.json": new Uint8Array(1) }]) {
+           await Model.open(source, { signal }).catch(({ name }) => console.log(name));
+         }
+         process.exit();
+       });`,
+    );
+    assert.equal(told, "TimeoutError\nTimeoutError\n");
+  });
+
   test("is out of memory where the engine is, and tries again", () => {
     const told = script(
       process.execPath,

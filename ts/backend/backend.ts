@@ -46,8 +46,11 @@ export interface Backend {
   /** Ends its threads, unless an executor borrows it. Again: nothing. */
   poolFree(pool: CompiledPool): void;
 
-  /** Files of a model that are brought one by one. `place`: the URL of its folder; `""`: none. */
-  filesCreate(place: string): CompiledFiles;
+  /**
+   * Files of a model that are brought one by one. `place`: the URL or path of its folder, or the path of its
+   * weights; `""`: none. `names`: what lies there, as far as that is known.
+   */
+  filesCreate(place: string, names: string[]): CompiledFiles;
   /** The names of files to bring next; none: the model can be opened, or cannot be helped. */
   filesWanted(files: CompiledFiles): string[];
   /** There is no such file. */

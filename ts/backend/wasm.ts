@@ -148,8 +148,8 @@ class WasmBackend implements Backend {
   poolThreads: Backend["poolThreads"] = () => noThreads("pool.threads");
   poolFree: Backend["poolFree"] = () => noThreads("pool.free");
 
-  filesCreate: Backend["filesCreate"] = (place) =>
-    handle(this.#run((glue) => glue.filesCreate(place)));
+  filesCreate: Backend["filesCreate"] = (place, names) =>
+    handle(this.#run((glue) => glue.filesCreate(place, names)));
   filesWanted: Backend["filesWanted"] = (files) =>
     this.#run((glue) => glue.filesWanted(filesOf(files)));
   filesAbsent: Backend["filesAbsent"] = (files, name) =>

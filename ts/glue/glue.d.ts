@@ -27,7 +27,7 @@ export function executorDrainDeferred(executor: InnerExecutor, mood: number, tic
 export function executorFree(executor: InnerExecutor): void;
 export function executorTurn(executor: InnerExecutor): boolean;
 
-export function filesCreate(place: string): InnerFiles;
+export function filesCreate(place: string, names: string[]): InnerFiles;
 export function filesWanted(files: InnerFiles): string[];
 export function filesAbsent(files: InnerFiles, name: string): void;
 export function filesBegin(files: InnerFiles, name: string, size: number): void;

@@ -9,10 +9,11 @@ use uform::model::{files::Memory, wanted::wanted};
 /// The files' handle in JavaScript.
 pub type CompiledFiles = External<RefCell<Memory>>;
 
-/// No files yet, of a model at `place`, a URL that ends with `/`; `""`: it has none.
+/// No files yet, of a model at `place`, a URL that ends with `/`; `""`: it has none. `names`: what lies there, as
+/// far as that is known.
 #[napi(catch_unwind)]
-pub fn files_create(place: String) -> CompiledFiles {
-    External::new(RefCell::new(Memory::of(&place)))
+pub fn files_create(place: String, names: Vec<String>) -> CompiledFiles {
+    External::new(RefCell::new(Memory::of(&place, names)))
 }
 
 /// The names of files to bring next; none: the model can be opened, or cannot be helped.

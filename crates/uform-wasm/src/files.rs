@@ -15,10 +15,10 @@ use wasm_bindgen::prelude::wasm_bindgen;
 pub struct CompiledFiles(pub(crate) RefCell<Memory>);
 
 /// No files yet, of a model at `place`, a URL or path that ends with `/`, or the path of its weights; `""`: it has
-/// none.
+/// none. `names`: what lies there, as far as that is known.
 #[wasm_bindgen(js_name = filesCreate)]
-pub fn files_create(place: &str) -> CompiledFiles {
-    CompiledFiles(RefCell::new(Memory::of(place)))
+pub fn files_create(place: &str, names: Vec<String>) -> CompiledFiles {
+    CompiledFiles(RefCell::new(Memory::of(place, names)))
 }
 
 /// The names of files to bring next; none: the model can be opened, or cannot be helped.

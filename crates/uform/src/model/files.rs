@@ -64,6 +64,8 @@ pub struct Memory {
     files: BTreeMap<String, Held>,
     /// Files that are known not to be there.
     absent: BTreeSet<String>,
+    /// What lies in the root, as far as that is known.
+    beside: Vec<String>,
 }
 
 #[derive(Clone)]
@@ -85,10 +87,12 @@ impl Memory {
     }
 
     /// No files yet, of a model at `place`: what ends with `/` precedes the files' names, as a URL does, and
-    /// anything else is the path of its weights; `""`: it has none.
-    pub fn of(place: &str) -> Memory {
+    /// anything else is the path of its weights; `""`: it has none. `names` are of what lies in its root, wanted
+    /// or not, where they are known: messages say what is there in the place of what is not.
+    pub fn of(place: &str, names: Vec<String>) -> Memory {
         Memory {
             place: place.to_owned(),
+            beside: names,
             ..Memory::default()
         }
     }
@@ -188,7 +192,7 @@ impl Source for Memory {
     }
 
     fn names(&self) -> Vec<String> {
-        self.files.keys().cloned().collect()
+        self.files.keys().chain(&self.beside).cloned().collect()
     }
 }
 
@@ -317,7 +321,7 @@ mod tests {
     #[test]
     fn a_file_that_is_elsewhere_is_a_file() {
         let bytes = Vec::from_iter((0..300_000).map(|at| (at / 7) as u8));
-        let mut files = Memory::of("https://host/model/");
+        let mut files = Memory::of("https://host/model/", Vec::new());
         files.lend("weights", Arc::new(Elsewhere(bytes.clone())));
         assert_eq!(files.locate("weights"), "https://host/model/weights");
         assert_eq!(files.size("weights").unwrap(), Some(bytes.len() as u64));
