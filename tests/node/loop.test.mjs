@@ -92,8 +92,7 @@ test("while files are copied, however they are given", async () => {
     };
     turn();
     const files = sourceOption(Object.fromEntries(names.map((name) => [name, file()])));
-    const { bytes: told } = await gather(backend, files, {});
-    ended = true;
+    const { bytes: told } = await gather(backend, files, {}).finally(() => (ended = true));
     assert.equal(copied, 3 * bytes.length, kind);
     assert.equal(told, copied, kind);
     // A slice is eight milliseconds, or three copies; two may begin between two looks of this test.
