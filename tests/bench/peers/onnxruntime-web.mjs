@@ -1,4 +1,5 @@
-// onnxruntime-web, its WebAssembly on one thread: `onnxruntime-web.mjs MODEL FILE`.
+// onnxruntime-web, its WebAssembly on one thread: `onnxruntime-web.mjs MODEL FILE`. It is given the bytes, with
+// which it starts sooner than with a path.
 
 import { readFileSync } from "node:fs";
 import * as runtime from "onnxruntime-web";
