@@ -248,5 +248,8 @@ function cannotFetch(called: string, failure: unknown, url?: URL): IoError {
 const isFile = (url: URL) => url.protocol === "file:" && hasFiles();
 
 async function read(url: URL): Promise<Uint8Array<ArrayBuffer>> {
-  return (await findFiles()).promises.readFile(url);
+  const { stat, readFile } = (await findFiles()).promises;
+  // Reading a pipe would wait for a writer, perhaps for ever.
+  if (!(await stat(url)).isFile()) throw new Error("not a regular file");
+  return readFile(url);
 }

@@ -1,12 +1,12 @@
 // The package through `uform/web`: each module in a Node.js that takes it. Every program here is a process
 // of its own, since a module is loaded once in each.
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { Worker } from "node:worker_threads";
 import { newerNode, withoutNewerNode } from "../newer-node.mjs";
 
@@ -209,6 +209,19 @@ describe("loading", () => {
       );
       assert.equal(told, "wasm32\n");
     }
+  });
+
+  test("from a pipe is refused, rather than waited for", (t) => {
+    const folder = mkdtempSync(join(tmpdir(), "uform-pipe-"));
+    t.after(() => rmSync(folder, { recursive: true }));
+    const pipe = join(folder, "x.wasm");
+    execFileSync("mkfifo", [pipe]);
+    const told = script(
+      process.execPath,
+      `const wasm = new URL(${JSON.stringify(pathToFileURL(pipe).href)});
+       await load({ wasm }).catch(({ code, message }) => console.log(code, message));`,
+    );
+    assert.match(told, /^UFORM_IO load: .*x\.wasm cannot be fetched: not a regular file\n$/);
   });
 
   test("that never ends keeps no one who gave up on it", () => {
