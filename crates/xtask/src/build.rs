@@ -108,7 +108,7 @@ fn write_entry(dist: &Path) -> Result {
     let (joined, entry) = (dist.join("uform.js"), dist.join("index.js"));
     let text = fs::read_to_string(&joined)
         .map_err(|error| format!("cannot read {}: {error}", joined.display()))?;
-    // What esbuild ends a module with, for whoever looks for its exports.
+    // esbuild ends a module with this list, for programs that look for its exports.
     let Some((_, names)) = text.rsplit_once("0 && (module.exports = {") else {
         return Err("esbuild no longer tells what a module exports".into());
     };
