@@ -207,10 +207,10 @@ function listed(names) {
   return names.join(", ").replace(/, ([^,]*)$/, " and $1");
 }
 
-/** Prose in lines of a reader's width. */
+/** Prose in lines of a reader's width. A number and its unit stay together. */
 function wrapped(text) {
   const lines = [""];
-  for (const word of text.split(" ")) {
+  for (const word of text.split(/ (?!(?:ms|MB|GB)\b)/)) {
     const longer = `${lines.at(-1)} ${word}`.trim();
     if (longer.length > 115) lines.push(word);
     else lines[lines.length - 1] = longer;
