@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
@@ -170,11 +170,16 @@ describe("mesh", () => {
   });
 });
 
-describe("the README's programs", () => {
-  const readme = readFileSync(join(root, "README.md"), "utf8");
-  const found = [...readme.matchAll(/^```js\n(.*?)^```$/gms)].map(([, program]) => program);
-  // Those of a page have an address: tests/bundlers builds and runs their like.
-  const programs = found.filter((program) => !program.includes("location.href"));
+describe("the documentation's programs", () => {
+  const pages = readdirSync(join(root, "docs")).filter((name) => name.endsWith(".md"));
+  const found = ["README.md", ...pages.map((name) => `docs/${name}`)].flatMap((page) =>
+    [...readFileSync(join(root, page), "utf8").matchAll(/^```js\n(.*?)^```$/gms)].map(
+      ([, program], index) => ({ name: `${page}, number ${index + 1}`, program }),
+    ),
+  );
+  // Those of a page have an address, or import a module's file: tests/bundlers builds and runs their like.
+  const programs = found.filter(({ program }) => !/location\.href|\.wasm"/.test(program));
+  const isServer = ({ program }) => program.includes(".listen(8080)");
 
   // Those of GPUs run with stand-ins for the driver.
   const drivers = makeDrivers();
@@ -184,14 +189,21 @@ describe("the README's programs", () => {
     FAKE_CUDA_DEVICES: "H200:9.0:132:1024,H200:9.0:132:1024",
   };
 
-  test("are found", () => assert.ok(programs.length >= 2));
+  const run = (program) => {
+    const child = start("--input-type=module", [], program.includes("forVram") ? gpus : {});
+    // The model may be elsewhere than where a checkout has it.
+    child.stdin.end(program.replace("models/all-MiniLM-L6-v2", model));
+    return child;
+  };
 
-  for (const [index, program] of programs.entries()) {
-    test(`number ${index + 1} runs as it stands, and prints what it says`, async () => {
-      const env = program.includes("forVram") ? gpus : {};
-      const child = start("--input-type=module", [], env);
-      // The model may be elsewhere than where a checkout has it.
-      child.stdin.end(program.replace("models/all-MiniLM-L6-v2", model));
+  test("are found", () => {
+    assert.ok(programs.length >= 5);
+    assert.equal(programs.filter(isServer).length, 1);
+  });
+
+  for (const { name, program } of programs.filter((program) => !isServer(program))) {
+    test(`${name} runs as it stands, and prints what it says`, async () => {
+      const child = run(program);
       const [output, errors, [code]] = await Promise.all([
         text(child.stdout),
         text(child.stderr),
@@ -203,4 +215,25 @@ describe("the README's programs", () => {
       for (const [, line] of promised) assert.ok(output.split("\n").includes(line), output);
     });
   }
+
+  test("the server answers a vector for each text, and 400 to what is not JSON", async () => {
+    const { program } = programs.find(isServer);
+    // On a free port, which it tells.
+    const tells = ".listen(0, () => console.log(server.address().port))";
+    const child = run(program.replace(".listen(8080)", tells));
+    try {
+      const [port] = await once(createInterface({ input: child.stdout }), "line");
+      const post = (body) => fetch(`http://localhost:${port}/`, { method: "POST", body });
+      const response = await post(JSON.stringify({ texts: ["a red bicycle", "a bike"] }));
+      assert.equal(response.status, 200, await response.clone().text());
+      const vectors = await response.json();
+      assert.deepEqual(
+        vectors.map((vector) => vector.length),
+        [384, 384],
+      );
+      assert.equal((await post("not JSON")).status, 400);
+    } finally {
+      child.kill("SIGKILL");
+    }
+  });
 });

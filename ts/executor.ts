@@ -20,8 +20,8 @@ import {
 /** How an executor's threads wait for work. */
 export enum Mood {
   /**
-   * Asleep: no CPU is used, the next call wakes them. A thread first looks for work for 40
-   * microseconds, about what waking costs, so that a burst of calls finds it awake.
+   * Asleep: no CPU is used, and the next call wakes them. Before a thread sleeps it looks for work for a
+   * fraction of a millisecond, so that a burst of calls finds it awake.
    */
   Parked = 0,
   /** Awake: the next call is answered fastest; their cores are busy until the mood changes. */

@@ -12,6 +12,7 @@ import { here, model, peers } from "./places.mjs";
 import { Program } from "./program.mjs";
 import { readMilliseconds } from "./reading.mjs";
 import { tables } from "./report.mjs";
+import { filled } from "./tables.mjs";
 import { median, percentile } from "./statistics.mjs";
 import { corpus, queries, shortTexts, textOfTokens } from "./texts.mjs";
 import { uform } from "./tools.mjs";
@@ -165,6 +166,25 @@ test("tables show medians, and the median of each round's ratio", () => {
     "1.00×",
   ]);
   assert.ok(lines.includes("broken FAILED: see above."));
+});
+
+test("a page gets the figures of a run between its marks, and nothing else changes", () => {
+  const page = "Before.\n\n<!-- bench: summary -->\nold\n<!-- /bench -->\n\nAfter.\n";
+  const once = filled(page, run);
+  assert.match(
+    once,
+    /^Before\.\n\n<!-- bench: summary -->\n\n\| .*\n\n<!-- \/bench -->\n\nAfter\.\n$/s,
+  );
+  assert.match(once, /\| one short query, ms +\| +1\.00 \|/);
+  assert.match(once, /2020-02-20: a model, 2 threads, a CPU \(2 cores, 8 GiB, Linux 6\)/);
+  assert.equal(filled(once, run), once);
+  const [tool] = run.tools;
+  const rounds = tool.rounds.map((round) => ({ ...round, query: 7 }));
+  assert.match(
+    filled(once, { ...run, tools: [{ ...tool, rounds }] }),
+    /short query, ms +\| +7\.00 /,
+  );
+  assert.throws(() => filled("<!-- bench: sumary -->\n<!-- /bench -->", run), /sumary is no block/);
 });
 
 test("axes enclose what they show, and names keep their distance", () => {

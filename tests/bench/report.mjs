@@ -1,9 +1,9 @@
-// A run as text: what ran where, the figures, and how far ahead uform is.
+// A run as text: what ran where, the figures, and how far ahead uform is. tables.mjs has the same for the docs.
 
 import { median } from "./statistics.mjs";
 
 /** The columns: a title, where a round keeps the figure, digits; whether less of it is better; no ratio of some. */
-const columns = [
+export const columns = [
   { title: "one query, ms", of: (round) => round.query, digits: 2, less: true },
   { title: "weights once, ms", of: (round) => round.reading, digits: 2, ratio: false },
   { title: "query by weights", of: byWeights, digits: 2, ratio: false },
@@ -12,8 +12,8 @@ const columns = [
   { title: "64 callers, texts/s", of: (round) => many(round)?.rate, digits: 0 },
   { title: "their p99, ms", of: (round) => many(round)?.p99, digits: 1, less: true },
   { title: "cold start, s", of: (round) => round.cold, digits: 2, less: true },
-  { title: "peak, short, MB", of: (round) => round.peakShort, digits: 0, less: true },
-  { title: "peak, all, MB", of: (round) => round.peak, digits: 0, less: true },
+  { title: "peak, short, MiB", of: (round) => round.peakShort, digits: 0, less: true },
+  { title: "peak, all, MiB", of: (round) => round.peak, digits: 0, less: true },
   { title: "least cosine", of: (round) => round.cosine, digits: 4, ratio: false },
 ];
 
@@ -52,23 +52,23 @@ function heading({ date, machine, versions, settings }) {
   ].join("\n");
 }
 
+/** The median of a column over a tool's rounds, as text. */
+export function cell(rounds, { of, digits, note }) {
+  const value = middle(rounds, of)?.toFixed(digits);
+  return value === undefined ? "–" : `${value}${note ? ` ${note(rounds)}` : ""}`;
+}
+
 function figures(tools) {
   return table(
     ["", ...columns.map(({ title }) => title)],
-    tools.map(({ name, rounds }) => [
-      name,
-      ...columns.map(({ of, digits, note }) => {
-        const value = middle(rounds, of)?.toFixed(digits);
-        return value === undefined ? "–" : `${value}${note ? ` ${note(rounds)}` : ""}`;
-      }),
-    ]),
+    tools.map(({ name, rounds }) => [name, ...columns.map((column) => cell(rounds, column))]),
   );
 }
 
 /** How many times better `ours` is: the median of the ratios within each round. */
 function ratios(ours, others) {
   const compared = columns.filter(({ ratio }) => ratio !== false);
-  const cell = (rounds, { of, less }) => {
+  const ratio = (rounds, { of, less }) => {
     const quotients = rounds.map((round, i) => {
       const [a, b] = [of(ours.rounds[i] ?? {}), of(round)];
       return a === undefined || b === undefined ? undefined : less ? b / a : a / b;
@@ -81,7 +81,7 @@ function ratios(ours, others) {
       `${ours.name} against`,
       ...compared.map(({ title }) => title.split(", ").slice(0, -1).join(", ")),
     ],
-    others.map(({ name, rounds }) => [name, ...compared.map((column) => cell(rounds, column))]),
+    others.map(({ name, rounds }) => [name, ...compared.map((column) => ratio(rounds, column))]),
   );
 }
 
@@ -110,8 +110,8 @@ function isOurs(peer) {
   return peer === "uform" || peer === "uform-web";
 }
 
-/** A Markdown table, whose first column is text. */
-function table(header, rows) {
+/** A Markdown table. Its first column is text, the others are numbers. */
+export function table(header, rows) {
   const widths = header.map((title, i) =>
     Math.max(title.length, ...rows.map((row) => row[i].length)),
   );

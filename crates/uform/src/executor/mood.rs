@@ -6,9 +6,9 @@ use super::sync::{AtomicU32, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Mood {
-    /// Threads sleep in the kernel and use no CPU. The default. Before one goes to sleep it looks for work
-    /// for 150 µs, twice what waking it would cost, so that the stages of a call and the calls of a
-    /// burst find it awake; where there are fewer cores than threads it does not.
+    /// Threads sleep in the kernel and use no CPU. The default. Before a thread sleeps it looks for work a
+    /// little longer than waking it would take (`pace.rs` says how long), so that the stages of a call and
+    /// the calls of a burst find it awake. With fewer cores than threads it sleeps at once.
     #[default]
     Parked = 0,
     /// Threads keep looking for work: the fastest answer, at the price of a core for each.

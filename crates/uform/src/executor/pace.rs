@@ -2,15 +2,15 @@
 //!
 //! The stages of one forward pass follow each other within microseconds,
 //! and a thread asleep in the kernel takes some 60 µs to come back. So a
-//! thread first spins for a bounded while: whoever waits for about as long as waking costs
-//! spends little more than the best choice would have. It is the bound, not
-//! the mood, that makes a parked executor idle: 150 µs after its last call it uses no CPU. With more threads than cores that would
+//! thread first spins for a bounded time ([`IDLE`]): waiting for about as long as waking costs
+//! is never much worse than the best choice. The bound, not the mood, makes a parked executor
+//! idle: soon after its last call it uses no CPU. With more threads than cores, spinning would
 //! keep the very thread it waits for from running, so there it sleeps at once.
 //!
 //! Between two calls lies what the caller does: its thread is woken by the answer, which costs as much again,
-//! and asks anew. Who spins for a call therefore waits longer than one wake, but after the
-//! first 40 µs it offers its core between looks, because the thread it waits for may want just that
-//! one. Measured with single queries of MiniLM from Node.js, one after the other, by 2 threads on 2
+//! and asks anew. A thread that spins for a call therefore waits longer than one wake. After the
+//! first, hot part of that time it offers its core between looks, because the thread it waits for may want
+//! just that one. Measured with single queries of MiniLM from Node.js, one after the other, by 2 threads on 2
 //! cores: 0.94 ms asleep after 40 µs, 0.72 ms after 150, the same after 250.
 //! A spinning mood has no bound and offers its core in the same way: alone
 //! that costs next to nothing, and otherwise it lets a caller's thread through.
