@@ -45,6 +45,7 @@ import {
   refuse,
   text,
 } from "./options.js";
+import { isFileUrl, pathOption } from "./path.js";
 import {
   gather,
   type Gathered,
@@ -187,18 +188,28 @@ const onlyDeferred = {
 const openShape = { ...loadShape, ...loadVramShape, cache: flag, ...deferredShape };
 const encodeDeferredShape = { ...encodeShape, ...deferredShape };
 
-const pathOption: Option<string> = (value, refuse) =>
-  typeof value === "string" && value !== "" && !value.includes("\0")
-    ? value
-    : refuse(
-        "the path of a model's folder or .safetensors file, as a string (of a URL: fileURLToPath)",
-      );
+/** Options of other libraries, and what serves here instead. */
+const instead = {
+  revision:
+    "a model is a folder or a URL: download that revision, `hf download NAME --revision R --local-dir " +
+    "FOLDER`, and pass the folder",
+  token: "nothing is downloaded from a hub: `hf download` takes a token",
+  cacheDir: "nothing is downloaded from a hub: pass the model's folder",
+  dtype: "`precision` says what is computed in",
+  quantized: '`precision: "i8"` computes in 8 bits',
+  device: "`executor` says where it is computed",
+};
 
-/** What {@link Model.loadRam} is asked for in vain. */
-const onlyOpen = { cache: "a path has nothing to keep; Model.open takes it for a URL" };
+/** Options {@link Model.loadRam} rejects. */
+const onlyOpen = {
+  ...instead,
+  cache: "a path has nothing to keep; Model.open takes it for a URL",
+};
 
 const placeOption: Option<string | Place> = (value, refuse) =>
-  typeof value === "string" ? pathOption(value, refuse) : sourceOption(value, refuse);
+  typeof value === "string" || isFileUrl(value)
+    ? pathOption(value, refuse)
+    : sourceOption(value, refuse);
 
 /** What models of the other residency take. */
 const elsewhere = { ram: ["devices", "gpuClass"], vram: ["memoryDomains", "cpuClass"] } as const;
@@ -248,13 +259,13 @@ export class Model<R extends Residency = "ram"> extends Handle {
    * Loads a model into host memory while the caller waits.
    *
    * @param path - A folder in the Hugging Face / sentence-transformers layout, or a `.safetensors`
-   * file with its `config.json` and `tokenizer.json` beside it.
+   * file with its `config.json` and `tokenizer.json` beside it; or the `file:` URL of either.
    * @param options - Where and how; every part has a default.
    * @throws {@link NotFoundError}, {@link CorruptModelError}, {@link IoError} or
    * {@link UnsupportedError} for the files; {@link InvalidArgumentError} for the arguments;
    * {@link ContendedError} when the executor is busy.
    */
-  static loadRam(path: string, options: LoadRamOptions = {}): Model {
+  static loadRam(path: string | URL, options: LoadRamOptions = {}): Model {
     const checked = readArgument("Model.loadRam", "path", path, pathOption);
     const { executor, ...rest } = readOptions("Model.loadRam", options, loadShape, onlyOpen);
     const runner = compiledExecutor(executor);
@@ -276,7 +287,7 @@ export class Model<R extends Residency = "ram"> extends Handle {
    * devices' kernels do not compute; {@link OutOfMemoryError} for their memory;
    * {@link DeviceFaultError}.
    */
-  static loadVram(path: string, options: LoadVramOptions): Model<"vram"> {
+  static loadVram(path: string | URL, options: LoadVramOptions): Model<"vram"> {
     const where = "Model.loadVram";
     const checked = readArgument(where, "path", path, pathOption);
     const { executor, ...rest } = readOptions(where, options, loadVramShape, onlyOpen);
@@ -316,6 +327,7 @@ export class Model<R extends Residency = "ram"> extends Handle {
       "Model.open",
       options,
       openShape,
+      instead,
     );
     const residency = Executor.residency(executor);
     refuseElsewhere(residency, rest);
