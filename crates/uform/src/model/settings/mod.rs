@@ -3,10 +3,12 @@
 pub mod modules;
 pub mod pooling_mode;
 pub mod prompts;
+pub mod similarity;
 
 use self::modules::{DenseSettings, Modules};
 use self::pooling_mode::Pooling;
 use self::prompts::Prompts;
+use self::similarity::Similarity;
 use crate::error::Result;
 use crate::model::architecture::bert::BertConfig;
 use crate::model::files::document::Document;
@@ -27,6 +29,8 @@ pub struct Settings {
     pub normalize: bool,
     /// Its prompts.
     pub prompts: Prompts,
+    /// How its vectors are compared; `None` when the model does not say.
+    pub similarity: Option<Similarity>,
     /// How to make tokens of text.
     pub tokens: TokenSettings,
 }
@@ -66,6 +70,7 @@ impl Settings {
             dense: modules.dense(source, config)?,
             normalize: modules.normalize(source)?,
             prompts: Prompts::read(source)?,
+            similarity: Similarity::read(source)?,
             tokens: TokenSettings::read(source, &modules.transformer, config.positions)?,
         })
     }
