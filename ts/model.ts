@@ -677,7 +677,15 @@ function encodeOptions({
 }: Encoding): EncodeOptions | undefined {
   const refuseLongTexts = truncate === "error" || undefined;
   const specialAsText = special === "text" || undefined;
-  const given = [pooling, normalize, dimensions, prompt, promptText, refuseLongTexts, specialAsText];
+  const given = [
+    pooling,
+    normalize,
+    dimensions,
+    prompt,
+    promptText,
+    refuseLongTexts,
+    specialAsText,
+  ];
   if (given.every((option) => option === undefined)) return undefined;
   return {
     pooling,

@@ -107,7 +107,7 @@ async function* results<T>(
   } catch (failure) {
     // What the source says to its end matters less.
     await reader?.close().catch(() => {});
-    if (signal.reason !== closed) throw failure;
+    if (failure !== closed) throw failure;
   } finally {
     unwatch?.();
     closing.abort(closed);

@@ -3,7 +3,11 @@
  * which `ts/backend/wasm.ts` keeps to itself.
  */
 import type { CompiledEmbeddings, CompiledExecutorDescription } from "../backend/backend.js";
-import type { CompiledModelDescription, CompiledTokens, EncodeOptions } from "../backend/backend.js";
+import type {
+  CompiledModelDescription,
+  CompiledTokens,
+  EncodeOptions,
+} from "../backend/backend.js";
 import type { HardwareDescription, LoadOptions, RamConfig } from "../backend/backend.js";
 
 declare const kind: unique symbol;
