@@ -1,4 +1,4 @@
-import type { Embeddings } from "../embeddings.js";
+import type { TextEmbeddings } from "../embeddings.js";
 import { Executor } from "../executor.js";
 import { type EncodeTextOptions, Model } from "../model.js";
 import { count, read, word } from "./arguments.js";
@@ -151,7 +151,7 @@ class Run {
   }
 
   /** Counts the texts that were cut, or refuses the first of them. */
-  #check({ source, line }: Batch, { tokens, truncated }: Embeddings): void {
+  #check({ source, line }: Batch, { tokens, truncated }: TextEmbeddings): void {
     const cut = truncated.reduce((sum, one) => sum + one, 0);
     this.#truncated += cut;
     if (cut === 0 || !this.refuseLongTexts) return;

@@ -356,6 +356,18 @@ const ROWS: &[Row] = &[
         &["\"passage\"", "\"document\", \"query\""],
     ),
     (
+        "a similarity that is none",
+        set!(PROMPTS, "/similarity_fn_name", "jaccard"),
+        Unsupported,
+        &[PROMPTS, "\"jaccard\"", "\"cosine\", \"dot\""],
+    ),
+    (
+        "a similarity that is a number",
+        set!(PROMPTS, "/similarity_fn_name", 7),
+        CorruptModel,
+        &[PROMPTS, "similarity_fn_name"],
+    ),
+    (
         "a prompt that is a number",
         set!(PROMPTS, "/prompts/query", 7),
         CorruptModel,

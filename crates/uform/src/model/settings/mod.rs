@@ -4,11 +4,13 @@ pub mod modules;
 pub mod pooling_mode;
 pub mod prompts;
 mod sentence;
+pub mod similarity;
 
 use self::modules::{DenseSettings, Modules};
 use self::pooling_mode::Pooling;
 use self::prompts::Prompts;
 use self::sentence::Sentence;
+use self::similarity::Similarity;
 use crate::error::Result;
 use crate::model::architecture::bert::BertConfig;
 use crate::model::files::document::Document;
@@ -29,6 +31,8 @@ pub struct Settings {
     pub normalize: bool,
     /// Its prompts.
     pub prompts: Prompts,
+    /// How its vectors are compared; `None` when the model does not say.
+    pub similarity: Option<Similarity>,
     /// How to make tokens of text.
     pub tokens: TokenSettings,
 }
@@ -68,6 +72,7 @@ impl Settings {
             dense: modules.dense(source, config)?,
             normalize: modules.normalize(source)?,
             prompts: Prompts::read(source)?,
+            similarity: Similarity::read(source)?,
             tokens: TokenSettings::read(source, modules, config.positions)?,
         })
     }

@@ -15,6 +15,7 @@ use serde::{
 };
 use serde_json::{Map, Value, json, value::RawValue};
 
+use super::located::Spelling;
 use super::word_piece::{Entries, Vocabulary, Words};
 use crate::error::{Error, Result};
 use crate::model::settings::{NormalizerSettings, TokenSettings};
@@ -38,6 +39,8 @@ pub struct TokenizerFile {
     pub special: Vec<u32>,
     /// Whether the file itself cuts long texts at their beginning.
     pub cut_left: bool,
+    /// How its tokens are spelled.
+    pub spelling: Spelling,
 }
 
 /// A file that was read through.
@@ -99,6 +102,8 @@ impl<'a> Surveyed<'a> {
         let special = special_ids(&rest);
 
         let mut rest = Value::Object(rest);
+        // Rewriting drops some of it.
+        let spelling = Spelling::of(&rest["model"], &rest["post_processor"]);
         tokenizers::canonicalize_value(&mut rest).map_err(|error| {
             Error::corrupt(format!("{place}: not a valid tokenizer: {error}")).because(error)
         })?;
@@ -113,6 +118,7 @@ impl<'a> Surveyed<'a> {
             largest_id: survey.largest_id,
             special,
             cut_left,
+            spelling,
         })
     }
 }

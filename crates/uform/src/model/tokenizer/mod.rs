@@ -1,7 +1,10 @@
 //! Text to token ids, as the reference tokenizer makes them.
 
+mod aligned;
 mod division;
 pub mod file;
+mod located;
+mod normalized;
 mod pipeline;
 mod word_piece;
 
@@ -33,6 +36,9 @@ const LONG: usize = 1 << 20;
 /// What the tokenizer takes at most for each byte of a text: offsets, and ids as they grow.
 const BYTES_A_BYTE: usize = 32;
 
+/// The same where it says where tokens are: places of characters besides.
+const BYTES_A_BYTE_LOCATED: usize = 96;
+
 /// A model's tokenizer; one serves any number of threads at once.
 pub struct Tokenizer {
     pipeline: Pipeline,
@@ -45,6 +51,38 @@ pub struct Tokenizer {
     /// The most tokens of a text, special ones included.
     limit: usize,
     cut_left: bool,
+}
+
+/// How a text is read where it spells a special token, such as `[SEP]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Special {
+    /// As that token.
+    #[default]
+    Parse,
+    /// As text like any other.
+    Text,
+}
+
+/// The tokens of some texts, before any cut, those around each text included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// The ids of all texts, one text after the other.
+    pub ids: Vec<u32>,
+    /// Where each text's ids begin, and, last, where all end.
+    pub offsets: Vec<u32>,
+    /// The start and the end of each token in its text, in UTF-16 units; 0 and 0 of those that are added
+    /// around a text.
+    pub spans: Vec<u32>,
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Tokens {
+            ids: Vec::new(),
+            offsets: vec![0],
+            spans: Vec::new(),
+        }
+    }
 }
 
 /// How many tokens a text has.
@@ -138,7 +176,7 @@ impl Tokenizer {
             special: file.special,
             limit: settings.limit,
             cut_left: settings.cut_left.unwrap_or(file.cut_left),
-            pipeline: Pipeline::new(pipeline, file.words),
+            pipeline: Pipeline::new(pipeline, file.words, file.spelling),
         })
     }
 
@@ -147,19 +185,24 @@ impl Tokenizer {
     ///
     /// # Errors
     /// `CorruptModel` when the tokenizer itself fails on the text; `OutOfMemory`.
-    pub fn encode(&self, text: &str, out: &mut Vec<u32>) -> Result<Count> {
-        complete(self.encode_in_steps(text, out))
+    pub fn encode(&self, text: &str, special: Special, out: &mut Vec<u32>) -> Result<Count> {
+        complete(self.encode_in_steps(text, special, out))
     }
 
     /// [`encode`](Self::encode), with a [`pause`] between the parts of a long text.
     ///
     /// # Errors
     /// As there.
-    pub async fn encode_in_steps(&self, text: &str, out: &mut Vec<u32>) -> Result<Count> {
+    pub async fn encode_in_steps(
+        &self,
+        text: &str,
+        special: Special,
+        out: &mut Vec<u32>,
+    ) -> Result<Count> {
         let start = out.len();
         out.extend_from_slice(&self.before);
         let mut kept = Kept::new(out.len(), self.limit - self.around(), self.cut_left);
-        let mut encoding = self.pipeline.begin();
+        let mut encoding = self.pipeline.begin(special);
         let mut parts = self.pipeline.parts(text).peekable();
         while let Some(part) = parts.next() {
             if let Err(error) = encode_part(&mut encoding, part, out) {
@@ -181,6 +224,30 @@ impl Tokenizer {
         })
     }
 
+    /// Appends the tokens of a text, uncut, and where they are in it.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`]; `Unsupported` for more tokens than 32 bits count.
+    pub fn locate(&self, text: &str, special: Special, tokens: &mut Tokens) -> Result<()> {
+        if text.len() >= LONG {
+            let bytes = text.len().saturating_mul(BYTES_A_BYTE_LOCATED);
+            with_room::<u8>(bytes, "the tokens of a text")?;
+        }
+        let located = self.pipeline.locate(text, special).map_err(failed)?;
+        let added = |id: &u32| (*id, (0, 0));
+        let before = self.before.iter().map(added);
+        let after = self.after.iter().map(added);
+        for (id, (start, end)) in before.chain(located).chain(after) {
+            tokens.ids.push(id);
+            tokens.spans.extend([start, end]);
+        }
+        let count = u32::try_from(tokens.ids.len()).map_err(|_| {
+            Error::unsupported("more tokens than 32 bits count: tokenize fewer texts at once")
+        })?;
+        tokens.offsets.push(count);
+        Ok(())
+    }
+
     /// How many special tokens there are around every text.
     fn around(&self) -> usize {
         self.before.len() + self.after.len()
@@ -191,9 +258,9 @@ impl Tokenizer {
     ///
     /// # Errors
     /// As [`Tokenizer::encode`].
-    pub fn prompt_tokens(&self, prompt: &str) -> Result<usize> {
+    pub fn prompt_tokens(&self, prompt: &str, special: Special) -> Result<usize> {
         let mut ids = Vec::new();
-        self.encode(prompt, &mut ids)?;
+        self.encode(prompt, special, &mut ids)?;
         let ends_special = ids.last().is_some_and(|id| self.special.contains(id));
         Ok(ids.len() - usize::from(ends_special))
     }
@@ -212,9 +279,12 @@ fn encode_part(encoding: &mut Encoding<'_>, part: &str, out: &mut Vec<u32>) -> R
         let bytes = part.len().saturating_mul(BYTES_A_BYTE);
         with_room::<u8>(bytes, "the tokens of a text")?;
     }
-    encoding.part(part, out).map_err(|error| {
-        Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error)
-    })
+    encoding.part(part, out).map_err(failed)
+}
+
+/// The tokenizer itself failed on a text.
+fn failed(error: tokenizers::Error) -> Error {
+    Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error)
 }
 
 /// The tokens of a text that are under the limit, as more of them come.

@@ -12,7 +12,9 @@ use tokenizers::pipeline::{
     Segment, Span, SpecialSegmentIterator, normalize_all,
 };
 
+use super::Special;
 use super::division::Division;
+use super::located::Spelling;
 use super::word_piece::Words;
 
 /// Bytes of a part of a text: some milliseconds of work.
@@ -20,9 +22,9 @@ const PART: usize = 32 << 10;
 
 /// See the module.
 pub struct Pipeline {
-    steps: PipelineTokenizer,
-    options: EncodeOptions,
-    words: Option<Words>,
+    pub(super) steps: PipelineTokenizer,
+    pub(super) words: Option<Words>,
+    pub(super) spelling: Spelling,
     /// How long texts can be divided; `None`: they cannot.
     division: Option<Division>,
     /// What earlier texts were encoded in, one for each that was at once.
@@ -42,17 +44,11 @@ struct Scratch {
 
 impl Pipeline {
     /// The crate's pipeline, with `words` in the place of its model where there are some.
-    pub fn new(steps: PipelineTokenizer, words: Option<Words>) -> Pipeline {
+    pub fn new(steps: PipelineTokenizer, words: Option<Words>, spelling: Spelling) -> Pipeline {
         Pipeline {
-            options: EncodeOptions {
-                // Added by whoever cuts.
-                add_special_tokens: false,
-                encode_special_tokens: false,
-                padding: Override::Off,
-                truncation: Override::Off,
-            },
             division: words.as_ref().and_then(|_| Division::of(&steps)),
             words,
+            spelling,
             steps,
             spare: Mutex::default(),
         }
@@ -67,11 +63,12 @@ impl Pipeline {
     }
 
     /// Begins a text, whose parts are encoded one after the other.
-    pub fn begin(&self) -> Encoding<'_> {
+    pub fn begin(&self, special: Special) -> Encoding<'_> {
         let mut scratch = self.spare().pop().unwrap_or_default();
         scratch.begun.clear();
         Encoding {
             pipeline: self,
+            special,
             scratch,
         }
     }
@@ -85,6 +82,7 @@ impl Pipeline {
 /// A text some parts of which are encoded.
 pub struct Encoding<'a> {
     pipeline: &'a Pipeline,
+    special: Special,
     scratch: Scratch,
 }
 
@@ -94,20 +92,23 @@ impl Encoding<'_> {
     /// # Errors
     /// Those of the crate; some ids may have been appended then.
     pub fn part(&mut self, text: &str, ids: &mut Vec<u32>) -> tokenizers::Result<()> {
-        let Pipeline {
-            steps,
-            options,
-            words,
-            ..
-        } = self.pipeline;
+        let Pipeline { steps, words, .. } = self.pipeline;
+        let as_text = self.special == Special::Text;
         let Some(words) = words else {
+            let options = EncodeOptions {
+                // Added by the caller, who cuts.
+                add_special_tokens: false,
+                encode_special_tokens: as_text,
+                padding: Override::Off,
+                truncation: Override::Off,
+            };
             let mut tokens = Vec::new();
-            steps.encode_into(text, options, &mut tokens)?;
+            steps.encode_into(text, &options, &mut tokens)?;
             ids.extend_from_slice(PipelineToken::cast_slice(&tokens));
             return Ok(());
         };
         let added = steps.get_added_vocabulary();
-        for segment in SpecialSegmentIterator::new(text, added, false, false) {
+        for segment in SpecialSegmentIterator::new(text, added, false, as_text) {
             let (text, offset) = match segment {
                 Segment::Text { text, input_offset } => (text, input_offset),
                 Segment::SpecialToken(id) => {
@@ -117,7 +118,7 @@ impl Encoding<'_> {
                 }
             };
             let normalized = normalize_all(steps.get_normalizers(), text, offset)?;
-            for segment in SpecialSegmentIterator::new(&normalized, added, true, false) {
+            for segment in SpecialSegmentIterator::new(&normalized, added, true, as_text) {
                 match segment {
                     Segment::Text { text, .. } => self.cut(words, text, ids)?,
                     Segment::SpecialToken(id) => {
@@ -308,7 +309,7 @@ mod tests {
         let file = Surveyed::read("it", &bytes).expect("sound");
         let file = file.prepare(&SETTINGS).expect("sound");
         let steps = tokenizers::from_json(&file.canonical).expect("sound");
-        Pipeline::new(steps, file.words)
+        Pipeline::new(steps, file.words, file.spelling)
     }
 
     fn reference(file: &Value) -> PipelineTokenizer {
@@ -338,7 +339,7 @@ mod tests {
             reference.encode_into(&text, &EncodeOptions::default(), &mut expected).expect("encoded");
             let expected = Vec::from_iter(expected.into_iter().map(u32::from));
             let mut found = Vec::new();
-            let mut encoding = ours.begin();
+            let mut encoding = ours.begin(super::super::Special::Parse);
             let division = ours.division.as_ref().expect("divisible");
             let mut whole = String::new();
             for part in division.parts(&text, bytes) {
