@@ -46,7 +46,7 @@ const values = new Map([
   [revoked, "a proxy that was revoked"],
   [new Date(0), "an object"],
   [new String("x"), "an object"],
-  [new URL("file:///x"), "a file: URL"],
+  [new URL("data:,x"), "a data: URL"],
   [new Set(["x"]), "an object"],
   [new AbortController(), "an object"],
   [signal, "an object"],

@@ -142,7 +142,10 @@ fn refuse_overrides(document: &Document) -> Result<()> {
         let Some(arguments) = section(document, key)? else {
             continue;
         };
-        if let Some(size) = SIZES.into_iter().find(|size| arguments.value(size).is_some()) {
+        if let Some(size) = SIZES
+            .into_iter()
+            .find(|size| arguments.value(size).is_some())
+        {
             return Err(Error::unsupported(format!(
                 "{}: {size} replaces what config.json says; write it there instead",
                 arguments.place()

@@ -16,6 +16,7 @@ use serde::{
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::located::Spelling;
+use super::punctuation;
 use super::word_piece::{Entries, Vocabulary, Words};
 use crate::error::{Error, Result};
 use crate::model::settings::{NormalizerSettings, TokenSettings};
@@ -109,6 +110,10 @@ impl<'a> Surveyed<'a> {
         })?;
         let words = words(&rest, survey.entries);
         let needed = words.as_ref().and_then(|words| needed(&rest, words));
+        // What we cut into words and look up by ourselves is corrected there, which is faster.
+        if needed.is_none() || rest["pre_tokenizer"]["type"] != "BertPreTokenizer" {
+            punctuation::rewrite(&mut rest["pre_tokenizer"]);
+        }
         Ok(TokenizerFile {
             canonical: match &needed {
                 Some(needed) => splice(rest, &needed.to_string()),

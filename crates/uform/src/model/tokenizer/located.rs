@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 use tokenizers::pipeline::{
-    Model, PipelineModel, PipelinePatternMatcher, PipelineToken, PreTokenizer, PreTokenizerScratch,
+    Model, PipelineModel, PipelinePatternMatcher, PipelineToken, PreTokenizerScratch,
 };
 use tokenizers::utils::byte_level::char_to_byte;
 
@@ -193,9 +193,7 @@ impl Pipeline {
             cutting,
             pieces,
         } = work;
-        words.clear();
-        let steps = self.steps.get_pre_tokenizer();
-        steps.pre_tokenize(stretch, cutting, words)?;
+        self.cut(stretch, cutting, words)?;
         for word in words {
             let start = range.start + word.range().start;
             pieces.clear();

@@ -6,6 +6,8 @@ pub mod file;
 mod located;
 mod normalized;
 mod pipeline;
+mod punctuation;
+mod regexes;
 mod word_piece;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +19,7 @@ use self::pipeline::{Encoding, Pipeline};
 use crate::error::{Error, Result, Status};
 use crate::executor::{complete, pause};
 use crate::memory::with_room;
+use crate::model::files::document::Document;
 use crate::model::files::{LARGEST_TOKENIZER, Source, fetch, join};
 use crate::model::settings::TokenSettings;
 
@@ -28,6 +31,14 @@ const FOREIGN: [&str; 4] = [
     "sentencepiece.bpe.model",
     "spiece.model",
     "tokenizer.model",
+];
+
+/// Tokenizers that cut words with a program of their language, and have no `tokenizer.json`.
+const SLOW: [&str; 4] = [
+    "BertJapaneseTokenizer",
+    "BertweetTokenizer",
+    "JumanppTokenizer",
+    "PhobertTokenizer",
 ];
 
 /// Texts, or parts of one, from this many bytes on are long enough for the tokenizer's own memory to matter.
@@ -133,7 +144,7 @@ impl Tokenizer {
     ) -> Result<Tokenizer> {
         let name = join(folder, FILE);
         let Some(bytes) = fetch(source, &name, LARGEST_TOKENIZER)? else {
-            return Err(absent(source, &name));
+            return Err(absent(source, folder));
         };
         let place = source.locate(&name);
         pause().await;
@@ -176,7 +187,9 @@ impl Tokenizer {
             special: file.special,
             limit: settings.limit,
             cut_left: settings.cut_left.unwrap_or(file.cut_left),
-            pipeline: Pipeline::new(pipeline, file.words, file.spelling),
+            pipeline: Pipeline::new(pipeline, file.words, file.spelling).map_err(|error| {
+                Error::unsupported(format!("{place}: {error}; it is not supported"))
+            })?,
         })
     }
 
@@ -331,19 +344,33 @@ fn build(place: &str, canonical: &str) -> Result<PipelineTokenizer> {
     match catch_unwind(AssertUnwindSafe(|| tokenizers::from_json(canonical))) {
         Ok(built) => built.map_err(|error| {
             let reason = error.to_string();
-            // The crate's words for what it was compiled without, or never knew.
-            if reason.contains("feature") {
-                return Error::unsupported(format!(
-                    "{place}: uses a part that is not supported; supported are WordPiece, BPE, \
-                     Unigram and WordLevel models, without regular expressions (its reader \
-                     says: {reason})"
+            match unsupported(&reason) {
+                Some(part) => Error::unsupported(format!(
+                    "{place}: {part} is not supported; supported are WordPiece, BPE, Unigram and \
+                     WordLevel models, and the steps of the tokenizers library before and after them"
                 ))
-                .because(error);
+                .because(error),
+                None => not_valid(&reason).because(error),
             }
-            not_valid(&reason).because(error)
         }),
         Err(_) => Err(not_valid("building it failed")),
     }
+}
+
+/// The part of a file that the crate does not know, or cannot compile, by its message.
+fn unsupported(reason: &str) -> Option<&str> {
+    let named = reason.split_once("does not support ").map(|(_, part)| part);
+    let named = named
+        .and_then(|part| part.split_once(". "))
+        .map(|(part, _)| part);
+    let without = reason.split_once("reading ").map(|(_, part)| part);
+    let without = without
+        .and_then(|part| part.split_once(" needs the "))
+        .map(|(part, _)| part);
+    let is_expression = reason.contains("regex") || reason.contains("Parsing error");
+    named
+        .or(without)
+        .or(is_expression.then_some("one of its regular expressions"))
 }
 
 fn check_id(place: &str, id: u32, vocabulary: usize) -> Result<()> {
@@ -351,22 +378,36 @@ fn check_id(place: &str, id: u32, vocabulary: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::corrupt(format!(
-        "{place}: has the token id {id}, and the model's vocab_size is {vocabulary}"
+        "{place}: has the token id {id}, and the model's vocab_size is {vocabulary}: the tokenizer and \
+         the weights are not of one model; take both from the same folder, or resize the embedding table \
+         in Python (resize_token_embeddings) and save it again"
     )))
 }
 
 /// The complaint that there is no tokenizer, and what there is instead.
-fn absent(source: &dyn Source, name: &str) -> Error {
-    let place = source.locate(name);
+fn absent(source: &dyn Source, folder: &str) -> Error {
+    let place = source.locate(&join(folder, FILE));
     let names = source.names();
-    match names.iter().find(|name| FOREIGN.contains(&name.as_str())) {
-        Some(foreign) => Error::unsupported(format!(
-            "{place}: no such file, only {foreign}; make it in Python: load the folder with \
-             transformers' AutoTokenizer and save it with save_pretrained"
-        )),
-        None => Error::new(
+    let Some(foreign) = names.iter().find(|name| FOREIGN.contains(&name.as_str())) else {
+        return Error::new(
             Status::NotFound,
             format!("{place}: no such file; expected the model's tokenizer"),
-        ),
+        );
+    };
+    // Classes for which transformers has no other form.
+    let settings = Document::optional(source, &join(folder, "tokenizer_config.json"));
+    let class = settings.ok().flatten();
+    let class = class
+        .as_ref()
+        .and_then(|settings| settings.text("tokenizer_class").ok()?);
+    if let Some(class) = class.filter(|class| SLOW.contains(class)) {
+        return Error::unsupported(format!(
+            "{place}: no such file, only {foreign} of a {class}, which runs in Python alone; take a model \
+             with a tokenizer.json, such as a multilingual one"
+        ));
     }
+    Error::unsupported(format!(
+        "{place}: no such file, only {foreign}; make it in Python: load the folder with \
+         transformers' AutoTokenizer and save it with save_pretrained"
+    ))
 }
