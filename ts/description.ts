@@ -17,6 +17,11 @@ export interface ModelDescription<R extends Residency = "ram"> {
   readonly pooling: Pooling | null;
   /** Whether vectors are scaled to length 1 unless a call says otherwise. */
   readonly normalize: boolean;
+  /**
+   * How the model's vectors are compared, by the word sentence-transformers has for it; `undefined`: the files do
+   * not say.
+   */
+  readonly similarity: "cosine" | "dot" | "euclidean" | "manhattan" | undefined;
   /** The prompts in the model's files, by their names. */
   readonly prompts: Readonly<Record<string, string>>;
   /** The name of the prompt that is put before texts unless a call says otherwise. */
@@ -64,6 +69,7 @@ export function describe<R extends Residency>(
     tokenLimit: found.tokenLimit,
     pooling: (found.pooling ?? null) as ModelDescription["pooling"],
     normalize: found.normalize,
+    similarity: found.similarity as ModelDescription["similarity"],
     prompts: Object.fromEntries(found.prompts.map(([name, text]) => [name, text])),
     defaultPrompt: found.defaultPrompt ?? null,
     precision: found.precision as ModelDescription["precision"],

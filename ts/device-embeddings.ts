@@ -1,7 +1,7 @@
 import type { CompiledDeviceEmbeddings, CompiledVectors } from "./backend/backend.js";
 import { backend } from "./backend/chosen.js";
 import { deferred } from "./deferred.js";
-import { Embeddings } from "./embeddings.js";
+import { TextEmbeddings } from "./embeddings.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { constant, constantCompiled, detached, Handle } from "./handle.js";
 
@@ -61,16 +61,16 @@ export class DeviceEmbeddings extends Handle {
    * @throws {@link FreedError} after {@link free}; {@link DeviceFaultError} when a device has faulted
    * since; {@link OutOfMemoryError}. By rejecting.
    */
-  async toHost(): Promise<Embeddings> {
+  async toHost(): Promise<TextEmbeddings> {
     const freed = DeviceEmbeddings.isFreed(this);
     if (freed === undefined) detached("embeddings.toHost");
     if (freed) throw new FreedError("the vectors were freed; encode the texts again");
-    const found = await deferred<ConstructorParameters<typeof Embeddings>[0]>(
+    const found = await deferred<ConstructorParameters<typeof TextEmbeddings>[0]>(
       backend(),
       {},
       { submit: (call, settle) => backend().vectorsToHost(this.compiled, call, settle) },
     );
-    return new Embeddings(found);
+    return new TextEmbeddings(found);
   }
 
   /**

@@ -48,6 +48,13 @@ export function noFiles(where: string): never {
   );
 }
 
+/** What to do with the name of a model on the hub, in the addon's words. */
+const hubHint = (path: string): string =>
+  /^[a-z0-9][\w.-]*\/[a-z0-9][\w.-]*$/i.test(path)
+    ? `; for a model of the Hugging Face hub, download it first, \`hf download ${path} --local-dir FOLDER\`, ` +
+      "and pass the folder"
+    : "";
+
 /** Extensions of weights that other frameworks write. */
 const foreign = /\.(bin|ckpt|gguf|h5|msgpack|onnx|ot|pt|pth|xml)$/;
 
@@ -80,7 +87,7 @@ export class Folder {
     if (found === undefined) {
       throw new NotFoundError(
         `${path}: no such file or folder; expected a model's folder (config.json, tokenizer.json, ` +
-          "model.safetensors) or a .safetensors file",
+          `model.safetensors) or a .safetensors file${hubHint(path)}`,
       );
     }
     if (found.isDirectory()) return new Folder(fs, path, undefined);

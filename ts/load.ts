@@ -1,7 +1,7 @@
 import type { WasmModule } from "./backend/backend.js";
 import { loadBackend } from "./backend/chosen.js";
 import { fromBackend } from "./errors.js";
-import { isBuffer, isResponse, type Option, readOptions } from "./options.js";
+import { isBuffer, isResponse, isUrl, type Option, readOptions } from "./options.js";
 
 /** How {@link load} loads. */
 export interface LoadOptions {
@@ -20,7 +20,7 @@ const names: readonly unknown[] = ["wasm32", "wasm32-relaxed", "wasm64"] satisfi
 const moduleOption: Option<WasmModule | object> = (value, refuse) => {
   const isModule =
     names.includes(value) ||
-    value instanceof URL ||
+    isUrl(value) ||
     isBuffer(value) ||
     ArrayBuffer.isView(value) ||
     isResponse(value) ||

@@ -18,7 +18,7 @@ import { deferred, type DeferredOptions, Outstanding, unlessAborted } from "./de
 import { describe, type ModelDescription } from "./description.js";
 import { DeviceEmbeddings } from "./device-embeddings.js";
 import { Folder } from "./disk.js";
-import { Embeddings } from "./embeddings.js";
+import { TextEmbeddings } from "./embeddings.js";
 import {
   fromBackend,
   FreedError,
@@ -45,6 +45,7 @@ import {
   refuse,
   text,
 } from "./options.js";
+import { isFileUrl, pathOption } from "./path.js";
 import {
   gather,
   type Gathered,
@@ -54,6 +55,7 @@ import {
   type Place,
   sourceOption,
 } from "./source.js";
+import { textSource, textStream } from "./text_stream.js";
 
 const precisions = ["auto", "f32", "bf16", "i8"] as const;
 const poolings = ["mean", "cls", "max", "last", "mean-sqrt", "weighted-mean"] as const;
@@ -148,14 +150,42 @@ export interface EncodeTextSyncOptions<R extends Residency = "ram"> {
   promptText?: string | undefined;
   /** What becomes of a text over the token limit. `true` (or absent): cut. `"error"`: refused. */
   truncate?: true | "error" | undefined;
+  /**
+   * What becomes of a special token that a text spells, such as `[SEP]`. `"parse"` (or absent): it is that token.
+   * `"text"`: it is text like any other, which is what texts of strangers are; so is what a prompt spells.
+   */
+  special?: "parse" | "text" | undefined;
 }
 
 /** How {@link Model.encodeText} encodes. Progress is in texts. */
 export interface EncodeTextOptions<R extends Residency = "ram">
   extends EncodeTextSyncOptions<R>, DeferredOptions {}
 
+/** How {@link Model.encodeTextStream} encodes. */
+export type EncodeTextStreamOptions<R extends Residency = "ram"> = Omit<
+  EncodeTextOptions<R>,
+  "onProgress"
+>;
+
+/** How {@link Model.tokenize} and {@link Model.countTokens} read texts. */
+export type TokenizeOptions = Pick<EncodeTextSyncOptions, "special">;
+
+/** The tokens of texts, and where they are: {@link Model.tokenize}. */
+export interface Tokens {
+  /** The ids of all texts, one text after the other. */
+  readonly ids: Uint32Array;
+  /** Where each text's ids begin in {@link ids}, and, last, how many there are: a text more than there are texts. */
+  readonly offsets: Uint32Array;
+  /**
+   * Two numbers a token: where it starts in its text and where it ends, in UTF-16 units, so that
+   * `text.slice(start, end)` is what became of it. Both are 0 for the special tokens that are added around a text.
+   * Tokens that share a character, as the bytes of an emoji do, have all of it.
+   */
+  readonly spans: Uint32Array;
+}
+
 /** What a model's vectors come as: in host memory, or where GPUs computed them. */
-type Found<R extends Residency> = { ram: Embeddings; vram: DeviceEmbeddings }[R];
+type Found<R extends Residency> = { ram: TextEmbeddings; vram: DeviceEmbeddings }[R];
 
 const loadShape = {
   executor: executorOption,
@@ -178,6 +208,13 @@ const encodeShape = {
   prompt: text,
   promptText: text,
   truncate: oneOf([true, "error"]),
+  special: oneOf(["parse", "text"]),
+};
+const tokenizeShape = { special: encodeShape.special };
+const streamShape = { ...encodeShape, signal: abortSignal };
+/** What {@link Model.encodeTextStream} does not take. */
+const onlyWhole = {
+  onProgress: "the number of texts is not known before the source ends; count rows as they come",
 };
 /** What {@link Model.encodeTextSync} is asked for in vain. */
 const onlyDeferred = {
@@ -187,18 +224,28 @@ const onlyDeferred = {
 const openShape = { ...loadShape, ...loadVramShape, cache: flag, ...deferredShape };
 const encodeDeferredShape = { ...encodeShape, ...deferredShape };
 
-const pathOption: Option<string> = (value, refuse) =>
-  typeof value === "string" && value !== "" && !value.includes("\0")
-    ? value
-    : refuse(
-        "the path of a model's folder or .safetensors file, as a string (of a URL: fileURLToPath)",
-      );
+/** Options of other libraries, and what serves here instead. */
+const instead = {
+  revision:
+    "a model is a folder or a URL: download that revision, `hf download NAME --revision R --local-dir " +
+    "FOLDER`, and pass the folder",
+  token: "nothing is downloaded from a hub: `hf download` takes a token",
+  cacheDir: "nothing is downloaded from a hub: pass the model's folder",
+  dtype: "`precision` says what is computed in",
+  quantized: '`precision: "i8"` computes in 8 bits',
+  device: "`executor` says where it is computed",
+};
 
-/** What {@link Model.loadRam} is asked for in vain. */
-const onlyOpen = { cache: "a path has nothing to keep; Model.open takes it for a URL" };
+/** Options {@link Model.loadRam} rejects. */
+const onlyOpen = {
+  ...instead,
+  cache: "a path has nothing to keep; Model.open takes it for a URL",
+};
 
 const placeOption: Option<string | Place> = (value, refuse) =>
-  typeof value === "string" ? pathOption(value, refuse) : sourceOption(value, refuse);
+  typeof value === "string" || isFileUrl(value)
+    ? pathOption(value, refuse)
+    : sourceOption(value, refuse);
 
 /** What models of the other residency take. */
 const elsewhere = { ram: ["devices", "gpuClass"], vram: ["memoryDomains", "cpuClass"] } as const;
@@ -248,13 +295,13 @@ export class Model<R extends Residency = "ram"> extends Handle {
    * Loads a model into host memory while the caller waits.
    *
    * @param path - A folder in the Hugging Face / sentence-transformers layout, or a `.safetensors`
-   * file with its `config.json` and `tokenizer.json` beside it.
+   * file with its `config.json` and `tokenizer.json` beside it; or the `file:` URL of either.
    * @param options - Where and how; every part has a default.
    * @throws {@link NotFoundError}, {@link CorruptModelError}, {@link IoError} or
    * {@link UnsupportedError} for the files; {@link InvalidArgumentError} for the arguments;
    * {@link ContendedError} when the executor is busy.
    */
-  static loadRam(path: string, options: LoadRamOptions = {}): Model {
+  static loadRam(path: string | URL, options: LoadRamOptions = {}): Model {
     const checked = readArgument("Model.loadRam", "path", path, pathOption);
     const { executor, ...rest } = readOptions("Model.loadRam", options, loadShape, onlyOpen);
     const runner = compiledExecutor(executor);
@@ -276,7 +323,7 @@ export class Model<R extends Residency = "ram"> extends Handle {
    * devices' kernels do not compute; {@link OutOfMemoryError} for their memory;
    * {@link DeviceFaultError}.
    */
-  static loadVram(path: string, options: LoadVramOptions): Model<"vram"> {
+  static loadVram(path: string | URL, options: LoadVramOptions): Model<"vram"> {
     const where = "Model.loadVram";
     const checked = readArgument(where, "path", path, pathOption);
     const { executor, ...rest } = readOptions(where, options, loadVramShape, onlyOpen);
@@ -316,6 +363,7 @@ export class Model<R extends Residency = "ram"> extends Handle {
       "Model.open",
       options,
       openShape,
+      instead,
     );
     const residency = Executor.residency(executor);
     refuseElsewhere(residency, rest);
@@ -371,7 +419,7 @@ export class Model<R extends Residency = "ram"> extends Handle {
         engine.modelEncodeTextDeferred(model, runner, checked, encodeOptions(read), call, settle),
       outstanding: this.#outstanding,
     });
-    return new Embeddings(parts) as Found<R>;
+    return new TextEmbeddings(parts) as Found<R>;
   }
 
   /**
@@ -398,7 +446,81 @@ export class Model<R extends Residency = "ram"> extends Handle {
       return DeviceEmbeddings.of(translated(encode)) as Found<R>;
     }
     const encode = () => engine.modelEncodeText(model, runner, checked, encoding);
-    return new Embeddings(translated(encode)) as Found<R>;
+    return new TextEmbeddings(translated(encode)) as Found<R>;
+  }
+
+  /**
+   * Vectors of the texts of any source, a batch at a time, as fast as those of one large call and in bounded
+   * memory: two batches are in flight while a third is read, each of at most 1024 texts, and of a million UTF-16
+   * units and a text. While nothing is computed, a batch does not wait for a slow source.
+   *
+   * To stop it, leave the loop: calls in flight are given up, and the source's `return()` is called. An error of the
+   * source comes out after the vectors of the texts before it.
+   *
+   * @param source - An iterable or async iterable of strings: an array, a generator, the lines of a file.
+   * @param options - As for {@link encodeText}, without `onProgress`.
+   * @returns A generator of embeddings in the order of the source; all their rows together are its texts. Those of a
+   * model on GPUs are its consumer's to free.
+   * @throws As {@link encodeText}, when the first vectors are asked for; {@link InvalidArgumentError} for what is
+   * not a string in the source, by its position.
+   */
+  encodeTextStream(
+    source: Iterable<string> | AsyncIterable<string>,
+    options: EncodeTextStreamOptions<R> = {},
+  ): AsyncGenerator<Found<R>, void, undefined> {
+    const where = "model.encodeTextStream";
+    return textStream<Found<R>>(() => {
+      usable(where, this);
+      const { signal, ...rest } = readOptions(where, options, streamShape, onlyWhole);
+      const how = rest as EncodeTextSyncOptions<R>;
+      return {
+        where,
+        source: readArgument(where, "source", source, textSource),
+        signal,
+        encode: (texts, signal) => this.encodeText(texts, { ...how, signal }),
+        discard: (found) => {
+          if (found instanceof DeviceEmbeddings) found.free();
+        },
+      };
+    });
+  }
+
+  /**
+   * The tokens of texts, as {@link encodeText} embeds them without a prompt and before any cut, and where each
+   * is in its text. Nothing is encoded; the caller waits, tens of milliseconds for each hundred kilobytes of text.
+   *
+   * @param texts - As for {@link encodeText}.
+   * @param options - `special`: whether special tokens that a text spells are read as such.
+   * @throws {@link InvalidArgumentError} for the arguments, {@link FreedError} when the model was freed,
+   * {@link OutOfMemoryError}.
+   */
+  tokenize(texts: string | readonly string[], options: TokenizeOptions = {}): Tokens {
+    const where = "model.tokenize";
+    const model = usable(where, this);
+    const checked = readTexts(where, texts);
+    const { special } = readOptions(where, options, tokenizeShape);
+    const engine = backendOf(model);
+    const found = translated(() => engine.modelTokenize(model, checked, special === "text"));
+    const [ids, offsets, spans] = found;
+    return { ids, offsets, spans };
+  }
+
+  /**
+   * How many tokens each text has, as {@link TextEmbeddings.tokens} tells without a prompt: special ones
+   * included, before any cut. Nothing is encoded, and no places are found, which is faster than
+   * {@link tokenize}; the caller waits.
+   *
+   * @param texts - As for {@link encodeText}.
+   * @param options - As for {@link tokenize}.
+   * @throws As {@link tokenize}.
+   */
+  countTokens(texts: string | readonly string[], options: TokenizeOptions = {}): Uint32Array {
+    const where = "model.countTokens";
+    const model = usable(where, this);
+    const checked = readTexts(where, texts);
+    const { special } = readOptions(where, options, tokenizeShape);
+    const engine = backendOf(model);
+    return translated(() => engine.modelCountTokens(model, checked, special === "text"));
   }
 
   /**
@@ -553,7 +675,7 @@ function usable(where: string, model: Model<Residency>): CompiledModel {
   return model.compiled;
 }
 
-type EmbeddingsParts = ConstructorParameters<typeof Embeddings>[0];
+type EmbeddingsParts = ConstructorParameters<typeof TextEmbeddings>[0];
 type Encoding = Omit<EncodeTextSyncOptions, "executor">;
 
 function encodeOptions({
@@ -563,11 +685,29 @@ function encodeOptions({
   prompt,
   promptText,
   truncate,
+  special,
 }: Encoding): EncodeOptions | undefined {
   const refuseLongTexts = truncate === "error" || undefined;
-  const given = [pooling, normalize, dimensions, prompt, promptText, refuseLongTexts];
+  const specialAsText = special === "text" || undefined;
+  const given = [
+    pooling,
+    normalize,
+    dimensions,
+    prompt,
+    promptText,
+    refuseLongTexts,
+    specialAsText,
+  ];
   if (given.every((option) => option === undefined)) return undefined;
-  return { pooling, normalize, dimensions, prompt, promptText, refuseLongTexts };
+  return {
+    pooling,
+    normalize,
+    dimensions,
+    prompt,
+    promptText,
+    refuseLongTexts,
+    specialAsText,
+  };
 }
 
 function readTexts(where: string, texts: unknown): string[] {

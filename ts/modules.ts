@@ -7,7 +7,7 @@ import { causeOf, reason, statusOf, withoutSecrets } from "./download.js";
 import { InvalidArgumentError, IoError, OutOfMemoryError, UnsupportedError } from "./errors.js";
 import type * as Glue from "./glue/glue.js";
 import type { WasmModule } from "./backend/backend.js";
-import { isResponse } from "./options.js";
+import { isResponse, isUrl } from "./options.js";
 import { version } from "./version.js";
 import * as wasm32 from "./glue/wasm32.js";
 import * as wasm32Relaxed from "./glue/wasm32-relaxed.js";
@@ -154,7 +154,7 @@ interface Candidate {
 }
 
 function bytesOf(from: unknown): Candidate | Promise<Candidate> {
-  if (from instanceof URL) return bytesAt(from);
+  if (isUrl(from)) return bytesAt(from);
   if (isResponse(from)) {
     return answered(from, from.url ? withoutSecrets(new URL(from.url)) : "the response");
   }

@@ -178,6 +178,9 @@ const isOf = (kind: string, value: unknown, ...methods: string[]) =>
   methods.every((name) => typeof (value as Record<string, unknown>)[name] === "function");
 
 /** @internal */
+export const isUrl = (value: unknown): value is URL => isOf("URL", value, "toJSON");
+
+/** @internal */
 export const isBlob = (value: unknown): value is Blob =>
   isFile(value) || isOf("Blob", value, "slice", "arrayBuffer");
 
@@ -254,7 +257,7 @@ export function show(value: unknown): string {
       if (value === null) return "null";
       if (isRevoked(value)) return "a proxy that was revoked";
       if (value instanceof Handle) return `a handle: pass it as an option, such as { executor }`;
-      if (value instanceof URL) return `a ${cut(value.protocol)} URL`;
+      if (isUrl(value)) return `a ${cut(value.protocol)} URL`;
       return Array.isArray(value) ? showArray(value) : "an object";
     default:
       return Object.is(value, -0) ? "-0" : String(value);

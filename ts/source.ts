@@ -19,6 +19,7 @@ import {
   isBytes,
   isFile,
   isStream,
+  isUrl,
   type Option,
   refuse,
   show,
@@ -63,7 +64,7 @@ export interface GatherOptions {
 const expected =
   "the path of a model's folder or .safetensors file, the URL of its folder, its files (a File[] or " +
   "FileList), or a record of file names to bytes (ArrayBuffer, Uint8Array, Blob or ReadableStream); " +
-  "of a file: URL, its path, by fileURLToPath; of what a data: or blob: URL has, a record";
+  "of what a data: or blob: URL has, a record";
 
 /** Whether a server may have files beneath a URL; none is beneath those of `data:` and `blob:`. */
 function isFolder(url: URL): boolean {
@@ -77,7 +78,7 @@ function isFolder(url: URL): boolean {
 
 /** @internal */
 export const sourceOption: Option<Place> = (value, refuse) => {
-  if (value instanceof URL) return isFolder(value) ? value : refuse(expected);
+  if (isUrl(value)) return isFolder(value) ? value : refuse(expected);
   if (isList(value)) {
     const files = Array.from(value);
     return files.length > 0 && files.every(isFile) ? named(files) : refuse(expected);
@@ -337,7 +338,7 @@ function finderOf(source: Place, cache: boolean | undefined): Finder {
       return body && { called: source.locate(name), size: body.size, body };
     };
   }
-  if (source instanceof URL) {
+  if (isUrl(source)) {
     const base = folderOf(source);
     return async (name, signal) => {
       const url = new URL(name.split("/").map(encodeURIComponent).join("/"), base);
@@ -364,18 +365,18 @@ function folderOf(url: URL): URL {
 /** Where messages say the model is. */
 function placeOf(source: Place): string {
   if (source instanceof Folder) return source.place;
-  return source instanceof URL ? withoutSecrets(folderOf(source)) : "";
+  return isUrl(source) ? withoutSecrets(folderOf(source)) : "";
 }
 
 /** What lies there, as far as that is known. */
 function namesIn(source: Place): string[] {
-  if (source instanceof URL) return [];
+  if (isUrl(source)) return [];
   return source instanceof Folder ? source.names() : [...source.keys()];
 }
 
 /** How many bytes of weights were given, as far as that is known. */
 function weigh(source: Place): number {
-  if (source instanceof URL || source instanceof Folder) return 0;
+  if (isUrl(source) || source instanceof Folder) return 0;
   const weights = [...source].filter(([name]) => isWeights(name));
   return weights.reduce((sum, [, { size }]) => sum + (size ?? 0), 0);
 }

@@ -18,7 +18,7 @@ export type {
 } from "./backend/backend.js";
 export type { ModelDescription } from "./description.js";
 export { DeviceEmbeddings, type DevicePart } from "./device-embeddings.js";
-export { Embeddings } from "./embeddings.js";
+export { Embeddings, TextEmbeddings } from "./embeddings.js";
 export {
   ConfigMismatchError,
   ContendedError,
@@ -61,8 +61,11 @@ export {
   type LoadVramOptions,
   type OpenAnywhereOptions,
   type OpenOptions,
+  type EncodeTextStreamOptions,
   type Pooling,
   type Precision,
+  type TokenizeOptions,
+  type Tokens,
 } from "./model.js";
 export {
   Mesh,

@@ -46,7 +46,7 @@ const values = new Map([
   [revoked, "a proxy that was revoked"],
   [new Date(0), "an object"],
   [new String("x"), "an object"],
-  [new URL("file:///x"), "a file: URL"],
+  [new URL("data:,x"), "a data: URL"],
   [new Set(["x"]), "an object"],
   [new AbortController(), "an object"],
   [signal, "an object"],
@@ -186,6 +186,7 @@ const options = {
     expected: "a string",
   },
   truncate: { accepted: [true, "error"], expected: 'true, "error"' },
+  special: { accepted: ["parse", "text"], expected: '"parse", "text"' },
 };
 
 /** The options of each function: how it is called with them, and what ends what it made. */
@@ -197,6 +198,7 @@ const encoding = [
   "prompt",
   "promptText",
   "truncate",
+  "special",
 ];
 const loading = ["executor", "memoryDomains", "cpuClass", "precision"];
 const functions = {
@@ -224,6 +226,13 @@ const functions = {
     keys: [...encoding, "signal", "onProgress"],
     deferred: true,
   },
+  "model.encodeTextStream": {
+    call: (given) => model.encodeTextStream(["x"], given).next(),
+    keys: [...encoding, "signal"],
+    deferred: true,
+  },
+  "model.tokenize": { call: (given) => model.tokenize("x", given), keys: ["special"] },
+  "model.countTokens": { call: (given) => model.countTokens("x", given), keys: ["special"] },
 };
 
 /** An executor of GPUs, where there are some: vram.test.mjs runs this file with stand-ins for them. */
@@ -345,6 +354,8 @@ const positions = {
     call: (value) => model.encodeText(value),
     deferred: true,
   },
+  "model.tokenize": { key: "texts", row: texts, call: (value) => model.tokenize(value) },
+  "model.countTokens": { key: "texts", row: texts, call: (value) => model.countTokens(value) },
   "executor.drain": { key: "mood", row: mood, call: (value) => executor.drain(value) },
   "executor.drainAsync": {
     key: "mood",

@@ -485,3 +485,26 @@ test("a signal to quantize leaves a whole model or none", async () => {
     if (there.length > 0) Model.loadRam(join(folder, into)).free();
   }
 });
+
+test("text that Windows wrote as UTF-16 is read as such, by its mark", () => {
+  const lines = "a red bicycle\r\nein Fahrrad \u{1f6b2} \ud83d\r\n\r\n東京";
+  const expected = rows(well(["embed"], { input: lines.toWellFormed?.() ?? lines }));
+  const little = Buffer.from(`\ufeff${lines}`, "utf16le");
+  const big = Buffer.from(little).swap16();
+  for (const input of [little, big]) {
+    assert.deepEqual(rows(well(["embed"], { input })), expected);
+    const file = write("utf16.txt", input);
+    assert.deepEqual(rows(well(["embed", file])), expected);
+  }
+  // A mark alone has no lines, half a unit is ill-formed, and two bytes are too few for any other mark.
+  assert.equal(well(["embed"], { input: Buffer.from([0xff, 0xfe]) }), "");
+  const half = rows(well(["embed"], { input: Buffer.from([0xff, 0xfe, 0x61, 0, 0x62]) }));
+  assert.deepEqual(
+    half.map(({ text }) => text),
+    ["a\ufffd"],
+  );
+  assert.equal(rows(well(["embed"], { input: "ab" }))[0].text, "ab");
+  const wide = uform(["embed"], { input: Buffer.from([0xff, 0xfe, 0, 0, 0x61, 0, 0, 0]) });
+  assert.equal(wide.status, 1);
+  assert.match(wide.stderr, /standard input: begins with the mark of UTF-32; save it as UTF-8/);
+});

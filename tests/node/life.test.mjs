@@ -30,6 +30,16 @@ const alive = {
   "executors that worked": `${embed} model.encodeText("x", { executor }); model.encodeText("x");`,
   "a freed executor": `${embed} model.encodeText(["a"], { executor }); executor.free();`,
 };
+const stream = `${embed}
+  async function* source() {
+    for (;;) yield "x";
+  }
+  const stream = model.encodeTextStream(source(), { executor });
+`;
+Object.assign(alive, {
+  "a stream that was left": `${stream} (async () => { for await (const _ of stream) break; })();`,
+  "a stream that was forgotten": `${stream} stream.next();`,
+});
 const onPool = `
   const model = Model.loadRam(path);
   const pool = ThreadPool.spawn({ threads: 1 });

@@ -9,6 +9,7 @@ import {
   DeviceEmbeddings,
   Embeddings,
   type EncodeTextOptions,
+  type EncodeTextStreamOptions,
   Executor,
   load,
   type ModelSource,
@@ -30,8 +31,11 @@ import {
   type OpenOptions,
   type Pooling,
   Status,
+  TextEmbeddings,
   ThreadPool,
   type ThreadPoolConfig,
+  type TokenizeOptions,
+  type Tokens,
   UformError,
 } from "uform";
 import * as native from "uform";
@@ -91,12 +95,33 @@ is<Same<typeof description.prompts, Readonly<Record<string, string>>>>();
 
 const texts: readonly string[] = ["a", "b"];
 const found = await model.encodeText(texts, { pooling: "weighted-mean", truncate: "error" });
-is<Same<typeof found, Embeddings>>();
-is<Same<ReturnType<typeof model.encodeTextSync>, Embeddings>>();
+is<Same<typeof found, TextEmbeddings>>();
+is<Same<ReturnType<typeof model.encodeTextSync>, TextEmbeddings>>();
+found satisfies Embeddings;
+for (const row of found) is<Same<typeof row, Float32Array>>();
+is<Same<ReturnType<typeof found.toArray>, number[][]>>();
+is<Same<ReturnType<typeof found.toJSON>, number[][]>>();
+is<Same<ReturnType<typeof found.toBinary>, Uint8Array>>();
+is<Same<ReturnType<typeof found.toInt8>, { data: Int8Array; scales: Float32Array }>>();
 is<Same<typeof found.rows, number>>();
 is<Same<ReturnType<typeof found.row>, Float32Array>>();
 is<Same<typeof found.tokens, Uint32Array>>();
 is<Same<typeof found.truncated, Uint8Array>>();
+is<Same<typeof description.similarity, "cosine" | "dot" | "euclidean" | "manhattan" | undefined>>();
+is<Same<ReturnType<typeof model.tokenize>, Tokens>>();
+is<Same<ReturnType<typeof model.countTokens>, Uint32Array>>();
+const { spans } = model.tokenize(texts, { special: "text" });
+is<Same<typeof spans, Uint32Array>>();
+({ special: undefined }) satisfies TokenizeOptions;
+({ special: "parse", signal: undefined }) satisfies EncodeTextStreamOptions;
+async function* lines() {
+  yield "a";
+}
+for await (const found of model.encodeTextStream(lines(), { special: "text" })) {
+  is<Same<typeof found, TextEmbeddings>>();
+}
+model.encodeTextStream(texts);
+model.encodeTextStream(new Set(texts));
 
 {
   using gpus = Executor.forVram({ devices: [0], gpuClass: "nvidia-ampere", streams: [0n] });
@@ -110,9 +135,12 @@ is<Same<typeof found.truncated, Uint8Array>>();
   using vectors = await resident.encodeText("a", { executor: gpus, dimensions: 8 });
   is<Same<typeof vectors, DeviceEmbeddings>>();
   is<Same<(typeof vectors.parts)[number]["address"], bigint>>();
-  is<Same<ReturnType<typeof vectors.toHost>, Promise<Embeddings>>>();
+  is<Same<ReturnType<typeof vectors.toHost>, Promise<TextEmbeddings>>>();
   using now = resident.encodeTextSync(["a"], { executor: gpus });
   is<Same<typeof now, DeviceEmbeddings>>();
+  for await (const part of resident.encodeTextStream(["a"], { executor: gpus })) {
+    is<Same<typeof part, DeviceEmbeddings>>();
+  }
   const described = resident.describe();
   is<Same<typeof described.cpuClass, null>>();
   is<Same<typeof described.gpuClass, string | null>>();
@@ -213,6 +241,12 @@ model.encodeText("x", { truncate: false });
 // @ts-expect-error
 found.rows = 3;
 // @ts-expect-error
+model.encodeTextStream([1]);
+// @ts-expect-error
+model.encodeTextStream(texts, { onProgress: () => {} });
+// @ts-expect-error
+model.tokenize("x", { special: "plain" });
+// @ts-expect-error
 model.compiled = found;
 // @ts-expect-error: a handle of one kind is not one of another.
 is<Same<CompiledExecutor, CompiledModel>>();
@@ -234,5 +268,5 @@ model.freeAsync();
   await Mesh.join(either);
   const model = await Model.open("folder", { executor: either, precision: "bf16" });
   const vectors = await model.encodeText("a", { executor: either });
-  is<Same<typeof vectors, Embeddings | DeviceEmbeddings>>();
+  is<Same<typeof vectors, TextEmbeddings | DeviceEmbeddings>>();
 }

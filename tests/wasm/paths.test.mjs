@@ -5,7 +5,7 @@ import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, afterEach, before, beforeEach, describe, mock, test } from "node:test";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import * as native from "uform";
 import * as web from "uform/web";
 
@@ -52,6 +52,7 @@ describe("a model at a path", () => {
   for (const [kind, path] of Object.entries({
     "a folder": variant,
     "a folder without a slash": variant.slice(0, -1),
+    "a file: URL": pathToFileURL(variant).href,
     "a file of weights": join(variant, "model.safetensors"),
     "a file of weights of another name": copy("named", (path) =>
       fs.renameSync(join(path, "model.safetensors"), join(path, "other.safetensors")),

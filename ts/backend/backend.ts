@@ -141,6 +141,18 @@ export interface Backend {
     call: CompiledCall | undefined,
     settle: Settle<CompiledDeviceEmbeddings>,
   ): void;
+  /** The tokens of the texts, without computing, and where they are. */
+  modelTokenize(
+    model: CompiledModel,
+    texts: readonly string[],
+    specialAsText: boolean,
+  ): CompiledTokens;
+  /** How many tokens each of the texts has, without computing. */
+  modelCountTokens(
+    model: CompiledModel,
+    texts: readonly string[],
+    specialAsText: boolean,
+  ): Uint32Array;
   /** Waits for the model's calls and releases its weights. Again: nothing. */
   modelFree(model: CompiledModel): void;
 
@@ -431,6 +443,8 @@ export interface EncodeOptions {
   readonly promptText: string | undefined;
   /** Whether a text over the model's limit is an error rather than cut. */
   readonly refuseLongTexts: boolean | undefined;
+  /** Whether special tokens in a text are read as text. */
+  readonly specialAsText: boolean | undefined;
 }
 
 /** Vectors as the backend returns them: an array, since names cost a short call more than its numbers. */
@@ -440,6 +454,9 @@ export type CompiledEmbeddings = readonly [
   tokens: Uint32Array,
   truncated: Uint8Array,
 ];
+
+/** Tokens as the backend returns them: {@link Tokens} says what each part is. */
+export type CompiledTokens = readonly [ids: Uint32Array, offsets: Uint32Array, spans: Uint32Array];
 
 /** Vectors on GPUs as the backend returns them. */
 export interface CompiledDeviceEmbeddings {
@@ -478,6 +495,7 @@ export interface CompiledModelDescription {
   readonly tokenLimit: number;
   readonly pooling?: string;
   readonly normalize: boolean;
+  readonly similarity?: string;
   readonly prompts: readonly (readonly string[])[];
   readonly defaultPrompt?: string;
   readonly precision: string;

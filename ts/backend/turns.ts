@@ -58,6 +58,9 @@ export class Pace {
   }
 }
 
+/** Resolves in another turn of the event loop, soon. @internal */
+export const turn = () => new Promise<void>((resolve) => later(resolve));
+
 /** Runs `task` in a turn of the event loop, soon: browsers delay timers by milliseconds. */
 const later: (task: () => void) => void =
   typeof setImmediate === "function"

@@ -227,6 +227,14 @@ class WasmBackend implements Backend {
   modelEncodeTextVram: Backend["modelEncodeTextVram"] = () => noDevices("model.encodeTextSync");
   modelEncodeTextVramDeferred: Backend["modelEncodeTextVramDeferred"] = () =>
     noDevices("model.encodeText");
+  modelTokenize: Backend["modelTokenize"] = (model, texts, specialAsText) => {
+    const { utf8, ends } = joinTexts(texts);
+    return this.#run((glue) => glue.modelTokenize(modelOf(model), utf8, ends, specialAsText));
+  };
+  modelCountTokens: Backend["modelCountTokens"] = (model, texts, specialAsText) => {
+    const { utf8, ends } = joinTexts(texts);
+    return this.#run((glue) => glue.modelCountTokens(modelOf(model), utf8, ends, specialAsText));
+  };
   modelFree: Backend["modelFree"] = (model) => this.#run((glue) => glue.modelFree(modelOf(model)));
 
   vectorsToHost: Backend["vectorsToHost"] = () => noDevices("embeddings.toHost");

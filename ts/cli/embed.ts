@@ -1,4 +1,4 @@
-import type { Embeddings } from "../embeddings.js";
+import type { TextEmbeddings } from "../embeddings.js";
 import { Executor } from "../executor.js";
 import { type EncodeTextOptions, Model } from "../model.js";
 import { count, read, word } from "./arguments.js";
@@ -30,7 +30,7 @@ named, or for "-".
 A JSON line is {"text": "…", "embedding": [0.1, …]}. A .npy file has a matrix of 32-bit floats with
 a row a text, for numpy.load. A file appears when it is complete, never half.
 
-Text is UTF-8; what is not becomes U+FFFD, and a byte order mark is left out. Lines end with LF or
+Text is UTF-8, or UTF-16 with a byte order mark; what is ill-formed becomes U+FFFD. Lines end with LF or
 CRLF. An empty line is a text like any other, so that rows and lines have the same numbers.
 `;
 
@@ -151,7 +151,7 @@ class Run {
   }
 
   /** Counts the texts that were cut, or refuses the first of them. */
-  #check({ source, line }: Batch, { tokens, truncated }: Embeddings): void {
+  #check({ source, line }: Batch, { tokens, truncated }: TextEmbeddings): void {
     const cut = truncated.reduce((sum, one) => sum + one, 0);
     this.#truncated += cut;
     if (cut === 0 || !this.refuseLongTexts) return;

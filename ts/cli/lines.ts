@@ -1,5 +1,6 @@
 import { createReadStream, fstatSync, statSync } from "node:fs";
 import { addAbortSignal, type Readable } from "node:stream";
+import { Decoder } from "./decoding.js";
 import { Failure } from "./failures.js";
 
 /** The most texts of a batch: their vectors, and the lines made of them, fit into a few megabytes. */
@@ -59,15 +60,15 @@ function isFolder(file: number): boolean {
 /**
  * The lines of an input, as they come: a batch never waits for more to be written.
  *
- * Lines end with LF or CRLF; the last one may lack it. An empty line is a text. A byte order mark
- * is left out. What is not UTF-8 becomes U+FFFD.
+ * Lines end with LF or CRLF; the last one may lack it. An empty line is a text.
  */
 export async function* batches({ name, open }: Input, signal: AbortSignal): AsyncGenerator<Batch> {
-  const decoder = new TextDecoder();
+  const decoder = new Decoder(name);
+  const size = (texts: string[]) => texts.reduce((bytes, text) => bytes + decoder.size(text), 0);
   let line = 1;
   let held = "";
   for await (const chunk of addAbortSignal(signal, open())) {
-    const pieces = decoder.decode(chunk as Buffer, { stream: true }).split("\n");
+    const pieces = decoder.decode(chunk as Buffer).split("\n");
     pieces[0] = held + pieces[0]!;
     held = pieces.pop()!;
     if (held.length > LONGEST_LINE) {
@@ -79,14 +80,10 @@ export async function* batches({ name, open }: Input, signal: AbortSignal): Asyn
       line += texts.length;
     }
   }
-  held += decoder.decode();
+  held += decoder.end();
   if (held !== "") yield { texts: [held], source: name, line, bytes: size([held]) };
 }
 
 function withoutReturn(text: string): string {
   return text.endsWith("\r") ? text.slice(0, -1) : text;
-}
-
-function size(texts: string[]): number {
-  return texts.reduce((bytes, text) => bytes + Buffer.byteLength(text) + 1, 0);
 }

@@ -3,7 +3,11 @@
  * which `ts/backend/wasm.ts` keeps to itself.
  */
 import type { CompiledEmbeddings, CompiledExecutorDescription } from "../backend/backend.js";
-import type { CompiledModelDescription, EncodeOptions } from "../backend/backend.js";
+import type {
+  CompiledModelDescription,
+  CompiledTokens,
+  EncodeOptions,
+} from "../backend/backend.js";
 import type { HardwareDescription, LoadOptions, RamConfig } from "../backend/backend.js";
 
 declare const kind: unique symbol;
@@ -76,6 +80,18 @@ export function modelEncodeLentDeferred(
   call: InnerCall,
   ticket: number,
 ): void;
+export function modelTokenize(
+  model: InnerModel,
+  utf8: Uint8Array,
+  ends: Uint32Array,
+  specialAsText: boolean,
+): CompiledTokens;
+export function modelCountTokens(
+  model: InnerModel,
+  utf8: Uint8Array,
+  ends: Uint32Array,
+  specialAsText: boolean,
+): Uint32Array;
 export function modelFree(model: InnerModel): void;
 
 export function callCreate(): InnerCall;

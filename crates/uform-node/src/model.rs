@@ -1,12 +1,13 @@
 //! Models as JavaScript sees them.
 
 use crate::{
+    arrays::typed_array,
     call::{CompiledCall, control},
     environment::{Account, Environment},
     errors::{Result, internal, refusal},
     executor::{CompiledExecutor, class, gpu_class},
     files::CompiledFiles,
-    outcome::{Outcome, Value},
+    outcome::{Outcome, Value, array},
 };
 use napi::{
     Env, JsValue,
@@ -16,7 +17,8 @@ use napi::{
 use napi_derive::napi;
 use std::{cell::RefCell, path::Path, ptr, rc::Rc};
 use uform::model::{
-    EncodeOptions as Encoding, Model, ModelOptions, Pooling, Texts, Truncate, VramModelOptions,
+    EncodeOptions as Encoding, Model, ModelOptions, Pooling, Special, Texts, Tokens, Truncate,
+    VramModelOptions,
 };
 use uform::{Error, Status, kernels::Precision, memory::reserve};
 
@@ -94,6 +96,8 @@ pub struct EncodeOptions {
     pub prompt_text: Option<String>,
     /// Whether a text over the limit is an error; absent: it is cut.
     pub refuse_long_texts: Option<bool>,
+    /// Whether special tokens in a text are read as text.
+    pub special_as_text: Option<bool>,
 }
 
 fn encoding(options: Option<EncodeOptions>) -> Result<Encoding> {
@@ -113,6 +117,7 @@ impl EncodeOptions {
                 Some(true) => Truncate::Refuse,
                 _ => Truncate::Cut,
             },
+            special: special(self.special_as_text == Some(true)),
         })
     }
 }
@@ -127,6 +132,8 @@ pub struct ModelDescription {
     /// Absent: the model's files do not say.
     pub pooling: Option<String>,
     pub normalize: bool,
+    /// Absent: the model's files do not say.
+    pub similarity: Option<String>,
     /// Pairs of a name and a text: a name may be one that an object treats specially.
     pub prompts: Vec<Vec<String>>,
     pub default_prompt: Option<String>,
@@ -154,6 +161,7 @@ pub fn model_describe(model: &CompiledModel) -> Result<ModelDescription> {
         token_limit: found.token_limit as f64,
         pooling: found.pooling.map(|pooling| pooling.word().to_owned()),
         normalize: found.normalize,
+        similarity: found.similarity.map(|one| one.word().to_owned()),
         prompts: prompts.map(|(name, text)| vec![name, text]).collect(),
         default_prompt: found.default_prompt,
         precision: found.precision.word().to_owned(),
@@ -385,6 +393,50 @@ pub fn model_encode_text_vram_deferred(
         },
     );
     Ok(())
+}
+
+/// The tokens of the texts, an array of strings, as `[ids, offsets, spans]`.
+#[napi(catch_unwind)]
+pub fn model_tokenize(
+    env: Env,
+    model: &CompiledModel,
+    texts: Unknown<'_>,
+    special_as_text: bool,
+) -> Result<Value> {
+    let model = model.model()?;
+    let texts = read_texts(env.raw(), texts.raw())?;
+    let found = model.tokenize(&texts, special(special_as_text));
+    let Tokens {
+        ids,
+        offsets,
+        spans,
+    } = found.map_err(refusal)?;
+    let parts = [ids, offsets, spans].map(|part| typed_array(env.raw(), part).map_err(internal));
+    let [ids, offsets, spans] = parts;
+    let parts = [ids?, offsets?, spans?];
+    array(env.raw(), &parts).map(Value).map_err(internal)
+}
+
+/// How many tokens each of the texts has.
+#[napi(catch_unwind)]
+pub fn model_count_tokens(
+    env: Env,
+    model: &CompiledModel,
+    texts: Unknown<'_>,
+    special_as_text: bool,
+) -> Result<Value> {
+    let model = model.model()?;
+    let texts = read_texts(env.raw(), texts.raw())?;
+    let found = model.count_tokens(&texts, special(special_as_text));
+    let counts = typed_array(env.raw(), found.map_err(refusal)?);
+    counts.map(Value).map_err(internal)
+}
+
+fn special(as_text: bool) -> Special {
+    match as_text {
+        true => Special::Text,
+        false => Special::Parse,
+    }
 }
 
 /// Waits for the model's calls in flight and releases its weights. Again: nothing.

@@ -64,16 +64,21 @@ fn embeddings_value(env: sys::napi_env, found: Embeddings) -> napi::Result<sys::
         typed_array(env, found.tokens)?,
         typed_array(env, found.truncated)?,
     ];
+    array(env, &parts)
+}
+
+/// An array of these values, all of the current scope.
+pub fn array(env: sys::napi_env, values: &[sys::napi_value]) -> napi::Result<sys::napi_value> {
     let mut array = ptr::null_mut();
     // SAFETY: all values are of the current scope.
     unsafe {
         check_status!(sys::napi_create_array_with_length(
             env,
-            parts.len(),
+            values.len(),
             &mut array
         ))?;
-        for (index, part) in (0..).zip(parts) {
-            check_status!(sys::napi_set_element(env, array, index, part))?;
+        for (index, value) in (0..).zip(values) {
+            check_status!(sys::napi_set_element(env, array, index, *value))?;
         }
     }
     Ok(array)

@@ -12,7 +12,8 @@ use js_sys::{Array, Function, Uint8Array, Uint32Array};
 use serde::{Deserialize, Serialize};
 use std::{cell::RefCell, sync::Arc};
 use uform::model::{
-    EncodeOptions as Encoding, Lender, Model, ModelOptions, Pooling, Texts, Truncate,
+    EncodeOptions as Encoding, Lender, Model, ModelOptions, Pooling, Special, Texts, Truncate,
+    settings::similarity::Similarity,
 };
 use uform::{Error, Status, kernels::Precision, memory::with_room};
 use wasm_bindgen::prelude::wasm_bindgen;
@@ -66,6 +67,8 @@ struct EncodeOptions {
     prompt_text: Option<String>,
     /// Whether a text over the limit is an error; absent: it is cut.
     refuse_long_texts: Option<bool>,
+    /// Whether special tokens in a text are read as text.
+    special_as_text: Option<bool>,
 }
 
 impl EncodeOptions {
@@ -82,6 +85,7 @@ impl EncodeOptions {
                 Some(true) => Truncate::Refuse,
                 _ => Truncate::Cut,
             },
+            special: special(given.special_as_text == Some(true)),
         })
     }
 }
@@ -98,6 +102,9 @@ struct ModelDescription {
     #[serde(skip_serializing_if = "Option::is_none")]
     pooling: Option<&'static str>,
     normalize: bool,
+    /// Absent: the model's files do not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    similarity: Option<&'static str>,
     /// Pairs of a name and a text: a name may be one that an object treats specially.
     prompts: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,6 +127,7 @@ pub fn model_describe(model: &CompiledModel) -> Result<JsValue> {
         token_limit: found.token_limit as f64,
         pooling: found.pooling.map(Pooling::word),
         normalize: found.normalize,
+        similarity: found.similarity.map(Similarity::word),
         prompts: found.prompts.into_iter().collect(),
         default_prompt: found.default_prompt,
         precision: found.precision.word(),
@@ -193,6 +201,48 @@ pub fn model_encode_text_deferred(
     let model = model.model()?;
     model.encode_text_deferred(&executor.0, texts, options, control, done);
     Ok(())
+}
+
+/// The tokens of the texts, `utf8` cut at `ends`, as `[ids, offsets, spans]`, which are copies.
+#[wasm_bindgen(js_name = modelTokenize)]
+pub fn model_tokenize(
+    model: &CompiledModel,
+    utf8: &Uint8Array,
+    ends: &[u32],
+    special_as_text: bool,
+) -> Result<Array> {
+    let model = model.model()?;
+    let texts = read_texts(utf8, ends)?;
+    let found = model.tokenize(&texts, special(special_as_text));
+    let found = found.map_err(refusal)?;
+    let parts = [found.ids, found.offsets, found.spans];
+    Ok(parts
+        .iter()
+        .map(|part| Uint32Array::from(&part[..]))
+        .collect())
+}
+
+/// How many tokens each of the texts has.
+#[wasm_bindgen(js_name = modelCountTokens)]
+pub fn model_count_tokens(
+    model: &CompiledModel,
+    utf8: &Uint8Array,
+    ends: &[u32],
+    special_as_text: bool,
+) -> Result<Uint32Array> {
+    let model = model.model()?;
+    let texts = read_texts(utf8, ends)?;
+    let found = model.count_tokens(&texts, special(special_as_text));
+    found
+        .map(|counts| Uint32Array::from(&counts[..]))
+        .map_err(refusal)
+}
+
+fn special(as_text: bool) -> Special {
+    match as_text {
+        true => Special::Text,
+        false => Special::Parse,
+    }
 }
 
 /// Releases the weights once the model's calls have ended. Again: nothing.

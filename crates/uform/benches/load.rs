@@ -105,7 +105,9 @@ fn tokens(tokenizer: &Tokenizer, text: &str, times: usize) {
     let mut ids = Vec::new();
     for _ in 0..times {
         ids.clear();
-        tokenizer.encode(text, &mut ids).expect("tokens");
+        tokenizer
+            .encode(text, Default::default(), &mut ids)
+            .expect("tokens");
         black_box(&ids);
     }
 }

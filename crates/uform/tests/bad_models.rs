@@ -356,6 +356,18 @@ const ROWS: &[Row] = &[
         &["\"passage\"", "\"document\", \"query\""],
     ),
     (
+        "a similarity that is none",
+        set!(PROMPTS, "/similarity_fn_name", "jaccard"),
+        Unsupported,
+        &[PROMPTS, "\"jaccard\"", "\"cosine\", \"dot\""],
+    ),
+    (
+        "a similarity that is a number",
+        set!(PROMPTS, "/similarity_fn_name", 7),
+        CorruptModel,
+        &[PROMPTS, "similarity_fn_name"],
+    ),
+    (
         "a prompt that is a number",
         set!(PROMPTS, "/prompts/query", 7),
         CorruptModel,
@@ -382,6 +394,91 @@ const ROWS: &[Row] = &[
         ),
         Unsupported,
         &["fill-mask"],
+    ),
+    (
+        "an argument of the tokenizer that changes its tokens",
+        set!("sentence_bert_config.json", "/tokenizer_args", {"add_special_tokens": false}),
+        Unsupported,
+        &["tokenizer_args", "add_special_tokens"],
+    ),
+    (
+        "an argument of a call that changes its tokens",
+        set!("sentence_bert_config.json", "/processing_kwargs", {"text": {"stride": 3}}),
+        Unsupported,
+        &["processing_kwargs, text", "stride"],
+    ),
+    (
+        "texts that are not cut",
+        set!("sentence_bert_config.json", "/processing_kwargs", {"text": {"truncation": false}}),
+        Unsupported,
+        &["truncation is false"],
+    ),
+    (
+        "a call's limit that is none",
+        set!("sentence_bert_config.json", "/processing_kwargs", {"text": {"max_length": 0}}),
+        CorruptModel,
+        &["max_length is 0"],
+    ),
+    (
+        "an encoder of another size than its file says",
+        set!("sentence_bert_config.json", "/config_args", {"num_hidden_layers": 3}),
+        Unsupported,
+        &["num_hidden_layers", "config.json"],
+    ),
+    (
+        "an adapter beside full weights",
+        |tiny| tiny.put("adapter_config.json", "{}"),
+        Unsupported,
+        &["adapter_config.json", "merge_and_unload"],
+    ),
+    (
+        "only an adapter",
+        |tiny| {
+            tiny.remove(WEIGHTS);
+            tiny.put("adapter_model.safetensors", "")
+        },
+        Unsupported,
+        &["adapter_model.safetensors", "merge_and_unload"],
+    ),
+    (
+        "weights of a variant's name",
+        |tiny| {
+            let weights = tiny.files.remove(WEIGHTS).expect("there");
+            tiny.put("model.fp16.safetensors", weights)
+        },
+        NotFound,
+        &[
+            "only model.fp16.safetensors",
+            "rename it to model.safetensors",
+        ],
+    ),
+    (
+        "PyTorch weights of a dense layer",
+        |tiny| {
+            tiny.add_dense(4);
+            tiny.remove("2_Dense/model.safetensors");
+            tiny.put("2_Dense/pytorch_model.bin", "")
+        },
+        Unsupported,
+        &[
+            "2_Dense/model.safetensors",
+            "only pytorch_model.bin",
+            "save_pretrained",
+        ],
+    ),
+    (
+        "a vocabulary of Japanese words",
+        |tiny| {
+            tiny.remove(TOKENIZER);
+            tiny.put("vocab.txt", "[PAD]");
+            tiny.set(
+                "tokenizer_config.json",
+                "/tokenizer_class",
+                json!("BertJapaneseTokenizer"),
+            )
+        },
+        Unsupported,
+        &["BertJapaneseTokenizer", "vocab.txt", "take a model"],
     ),
     // weights
     (
@@ -912,10 +1009,18 @@ const ROWS: &[Row] = &[
         &["tokenizer.json", "WordPiece, BPE, Unigram and WordLevel"],
     ),
     (
-        "a normalizer with a pattern",
-        set!(TOKENIZER, "/normalizer", {"type": "Replace", "pattern": {"Regex": "a(?=b)"}, "content": ""}),
+        "a normalizer with a pattern of another dialect",
+        set!(TOKENIZER, "/normalizer", {"type": "Replace", "pattern": {"Regex": "a(?=b"}, "content": ""}),
         Unsupported,
         &["tokenizer.json", "regular expression"],
+    ),
+    (
+        "a pre-tokenizer with a pattern of another dialect",
+        set!(TOKENIZER, "/pre_tokenizer", {
+            "type": "Split", "pattern": {"Regex": "[a-"}, "behavior": "Isolated", "invert": false
+        }),
+        Unsupported,
+        &["tokenizer.json", "regular expression", "[a-"],
     ),
     (
         "an unknown pre-tokenizer",
@@ -1168,6 +1273,47 @@ fn layouts_in_the_wild_load() {
                 tiny.set("tokenizer_config.json", "/model_max_length", json!(9))
             },
             |opened| opened.settings.tokens.limit == 9,
+        ),
+        (
+            "with a limit among the tokenizer's arguments",
+            set!("sentence_bert_config.json", "/tokenizer_args", {"model_max_length": 9, "use_fast": true}),
+            |opened| opened.settings.tokens.limit == 9,
+        ),
+        (
+            "with a limit among a newer file's arguments",
+            |tiny| {
+                tiny.set(
+                    "sentence_bert_config.json",
+                    "/processor_kwargs",
+                    json!({"model_max_length": 9}),
+                );
+                tiny.set("sentence_bert_config.json", "/processing_kwargs",
+                    json!({"common": {"padding": true}, "text": {"max_length": 7, "truncation": true}}))
+            },
+            |opened| opened.settings.tokens.limit == 7,
+        ),
+        (
+            "with settings under the name of an older version",
+            |tiny| {
+                let file = tiny
+                    .files
+                    .remove("sentence_bert_config.json")
+                    .expect("there");
+                tiny.put("sentence_roberta_config.json", file)
+            },
+            |opened| opened.settings.tokens.limit == 16,
+        ),
+        (
+            "with settings of no name where sentence-transformers wrote nothing",
+            |tiny| {
+                tiny.remove(MODULES);
+                let file = tiny
+                    .files
+                    .remove("sentence_bert_config.json")
+                    .expect("there");
+                tiny.put("sentence_roberta_config.json", file)
+            },
+            |opened| opened.settings.tokens.limit == 32,
         ),
         (
             "with a dense head",

@@ -11,6 +11,7 @@ use serde_json::json;
 use uform::executor::Executor;
 use uform::kernels::Precision;
 use uform::model::files::Memory;
+use uform::model::settings::similarity::Similarity;
 use uform::model::{Description, Model, ModelOptions, Pooling};
 use uform::placement::RamOptions;
 
@@ -48,7 +49,7 @@ fn a_description_tells_what_the_files_say() {
         (Some(Pooling::Mean), true)
     );
     assert_eq!(found.prompts["query"], "query: ");
-    assert_eq!(found.default_prompt, None);
+    assert_eq!((found.default_prompt, found.similarity), (None, None));
     assert_eq!(found.precision.word(), "f32");
     // Of the token types only the first is kept, and panels may be wider than a matrix.
     assert!(found.bytes >= 4 * (values - HIDDEN), "{}", found.bytes);
@@ -65,6 +66,17 @@ fn a_description_tells_what_the_files_say() {
     assert_eq!((bare.pooling, bare.normalize), (None, false));
     assert_eq!((bare.dimensions, bare.token_limit), (HIDDEN, POSITIONS));
     assert_eq!(bare.default_prompt.as_deref(), Some("query"));
+}
+
+#[test]
+fn the_similarity_is_that_of_the_files() {
+    for similarity in Similarity::ALL {
+        let found = described(|tiny| {
+            let file = "config_sentence_transformers.json";
+            tiny.set(file, "/similarity_fn_name", json!(similarity.word()));
+        });
+        assert_eq!(found.similarity, Some(similarity));
+    }
 }
 
 type Change = (&'static str, fn(&mut Tiny));

@@ -162,3 +162,21 @@ fn a_file_cut_after_loading_is_harmless() {
         &["model.safetensors", "0 bytes"],
     );
 }
+
+#[test]
+fn the_name_of_a_model_on_the_hub_is_told_from_a_path() {
+    let words = [
+        "sentence-transformers/no-such-model",
+        "no such file",
+        "hf download",
+    ];
+    refused(
+        "sentence-transformers/no-such-model",
+        Status::NotFound,
+        &words,
+    );
+    for path in ["./no/such", "/no/such", "no", "no/such/folder", "no/.such"] {
+        let error = refused(path, Status::NotFound, &["no such file"]);
+        assert!(!error.message().contains("hf download"), "{error}");
+    }
+}

@@ -15,7 +15,7 @@ use uform::model::{
     files::folder::Folder,
     files::{Memory, Source},
     load::opened::Opened,
-    tokenizer::{Count, Tokenizer},
+    tokenizer::{Count, Special, Tokenizer},
 };
 
 /// A text, how often it is repeated, its tokens before any cut, and the ids kept.
@@ -23,7 +23,9 @@ type Row = (String, usize, u32, Vec<u32>);
 
 fn encode(tokenizer: &Tokenizer, text: &str) -> (Count, Vec<u32>) {
     let mut ids = Vec::new();
-    let count = tokenizer.encode(text, &mut ids).expect("encoded");
+    let count = tokenizer
+        .encode(text, Special::Parse, &mut ids)
+        .expect("encoded");
     (count, ids)
 }
 
@@ -87,8 +89,12 @@ fn the_limit_of_the_model_replaces_that_of_the_file() {
 fn ids_are_appended() {
     let tokenizer = tiny(|_| {});
     let mut ids = vec![99];
-    tokenizer.encode("sea", &mut ids).expect("encoded");
-    tokenizer.encode("red", &mut ids).expect("encoded");
+    tokenizer
+        .encode("sea", Special::Parse, &mut ids)
+        .expect("encoded");
+    tokenizer
+        .encode("red", Special::Parse, &mut ids)
+        .expect("encoded");
     assert_eq!(ids, [99, 2, 11, 3, 2, 6, 3]);
 }
 
@@ -179,8 +185,11 @@ fn letters_are_folded_as_the_settings_say() {
 fn the_tokens_of_a_prompt_are_counted_without_the_one_that_ends_it() {
     let tokenizer = tiny(|_| {});
     // [CLS] query :
-    assert_eq!(tokenizer.prompt_tokens("query: ").ok(), Some(3));
-    assert_eq!(tokenizer.prompt_tokens("").ok(), Some(1));
+    assert_eq!(
+        tokenizer.prompt_tokens("query: ", Special::Parse).ok(),
+        Some(3)
+    );
+    assert_eq!(tokenizer.prompt_tokens("", Special::Parse).ok(), Some(1));
 }
 
 /// Multilingual models of the BERT family come with a vocabulary of scored pieces.
@@ -330,7 +339,7 @@ fn a_long_text_of_anything_is_encoded_in_many_steps() {
     for unit in RUNS {
         let text = unit.repeat(1_000_000 / unit.len());
         let mut ids = Vec::new();
-        let mut work = pin!(tokenizer.encode_in_steps(&text, &mut ids));
+        let mut work = pin!(tokenizer.encode_in_steps(&text, Special::Parse, &mut ids));
         let mut context = Context::from_waker(Waker::noop());
         let mut steps = 1;
         while work.as_mut().poll(&mut context).is_pending() {

@@ -9,6 +9,7 @@ use crate::kernels::Precision;
 use crate::model::architecture::bert;
 use crate::model::checkpoint::fingerprint::Fingerprint;
 use crate::model::settings::pooling_mode::Pooling;
+use crate::model::settings::similarity::Similarity;
 
 /// What a loaded model is, and how it computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +26,8 @@ pub struct Description {
     pub pooling: Option<Pooling>,
     /// Whether vectors are scaled to length one unless a call says otherwise.
     pub normalize: bool,
+    /// How its vectors are compared; `None`: the files do not say.
+    pub similarity: Option<Similarity>,
     /// The model's prompts by their names.
     pub prompts: BTreeMap<String, String>,
     /// The name of the prompt that is used unless a call says otherwise.
@@ -59,6 +62,7 @@ impl Model {
             token_limit: parts.tokenizer.limit(),
             pooling: settings.pooling,
             normalize: settings.normalize,
+            similarity: settings.similarity,
             prompts: settings.prompts.named.clone(),
             default_prompt: settings.prompts.default.clone(),
             precision: parts.precision,

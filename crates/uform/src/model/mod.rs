@@ -57,6 +57,7 @@ pub use self::encode::texts::{Lender, Texts};
 pub use self::options::{EncodeOptions, ModelOptions, Truncate};
 pub use self::residency::Residency;
 pub use self::settings::pooling_mode::Pooling;
+pub use self::tokenizer::{Special, Tokens};
 #[cfg(feature = "native")]
 pub use self::vram::{DeviceEmbeddings, DevicePart, DeviceShare, VramModelOptions};
 
@@ -208,8 +209,40 @@ impl Model {
     /// What the tokenizer refuses.
     pub fn token_ids(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
-        self.shared.parts.tokenizer.encode(text, &mut ids)?;
+        let tokenizer = &self.shared.parts.tokenizer;
+        tokenizer.encode(text, Special::Parse, &mut ids)?;
         Ok(ids)
+    }
+
+    /// The tokens of texts before any cut, and where each is in its text, without a prompt. It computes on the
+    /// caller, whatever the model resides in.
+    ///
+    /// # Errors
+    /// What the tokenizer refuses; `OutOfMemory`.
+    pub fn tokenize(&self, texts: &Texts, special: Special) -> Result<Tokens> {
+        let mut tokens = Tokens::default();
+        for text in texts.iter() {
+            self.shared
+                .parts
+                .tokenizer
+                .locate(text, special, &mut tokens)?;
+        }
+        Ok(tokens)
+    }
+
+    /// How many tokens each text has before any cut, special ones included, without a prompt: as
+    /// [`tokenize`](Self::tokenize) has them, much sooner.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn count_tokens(&self, texts: &Texts, special: Special) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        let count = |text| {
+            ids.clear();
+            let tokenizer = &self.shared.parts.tokenizer;
+            Ok(tokenizer.encode(text, special, &mut ids)?.tokens)
+        };
+        texts.iter().map(count).collect()
     }
 
     /// Where its weights are.

@@ -1,6 +1,6 @@
 //! What a caller may ask for: options as given, where `None` means "absent".
 
-use super::Pooling;
+use super::{Pooling, Special};
 use crate::hardware::CpuClass;
 use crate::kernels::Precision;
 
@@ -31,6 +31,8 @@ pub struct EncodeOptions {
     pub prompt_text: Option<String>,
     /// What happens to a text over the model's token limit.
     pub truncate: Truncate,
+    /// How a text is read where it spells a special token, its prompt included.
+    pub special: Special,
 }
 
 /// What happens to a text over the model's token limit.

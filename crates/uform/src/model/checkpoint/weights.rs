@@ -475,21 +475,43 @@ fn weight_map(place: &str, index: &[u8]) -> Result<Vec<(String, String)>> {
 /// The complaint that there are no weights, and what there is instead.
 fn absent(source: &dyn Source, folder: &str) -> Error {
     let place = source.locate(&join(folder, SINGLE));
-    let names = source.names();
-    let foreign = names
-        .iter()
-        .find(|name| FOREIGN.contains(&name.as_str()) || name.ends_with(".gguf"));
-    match foreign {
-        Some(foreign) => Error::unsupported(format!(
+    // Of the folder alone, where the model has several.
+    let within = format!("{folder}/");
+    let names = source.names_in(folder);
+    let named = |is: &dyn Fn(&str) -> bool| {
+        let names = names
+            .iter()
+            .map(|name| name.strip_prefix(&within).unwrap_or(name));
+        names
+            .filter(|name| !name.contains('/'))
+            .find(|name| is(name))
+            .map(str::to_owned)
+    };
+    if let Some(adapter) = named(&|name| name.starts_with("adapter_model.")) {
+        return Error::unsupported(format!(
+            "{place}: no such file, only {adapter}, which changes the weights of another model; merge them \
+             in Python (peft's merge_and_unload) and save the whole with save_pretrained"
+        ));
+    }
+    if let Some(foreign) = named(&|name| FOREIGN.contains(&name) || name.ends_with(".gguf")) {
+        return Error::unsupported(format!(
             "{place}: no safetensors weights, only {foreign}, which cannot be read; take a \
              revision of the model with safetensors, or convert it: load it in Python with \
              transformers and save it with save_pretrained"
-        )),
-        None => Error::new(
-            Status::NotFound,
-            format!("{place}: no such file, and no {INDEX} either; expected the model's weights"),
-        ),
+        ));
     }
+    if let Some(variant) = named(&|name| name.ends_with(".safetensors")) {
+        return Error::new(
+            Status::NotFound,
+            format!(
+                "{place}: no such file, only {variant}; pass the path of that file, or rename it to {SINGLE}"
+            ),
+        );
+    }
+    Error::new(
+        Status::NotFound,
+        format!("{place}: no such file, and no {INDEX} either; expected the model's weights"),
+    )
 }
 
 /// Values where they lie, or a copy where they lie unaligned.

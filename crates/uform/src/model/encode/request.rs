@@ -1,7 +1,7 @@
 //! A call's options, resolved against the model.
 
 use crate::model::settings::pooling_mode::Pooling;
-use crate::model::{EncodeOptions, Parts, Truncate};
+use crate::model::{EncodeOptions, Parts, Special, Truncate};
 use crate::{Error, Result, quoted};
 
 /// [`EncodeOptions`] as resolved against the model: nothing left to look up or to refuse.
@@ -13,6 +13,7 @@ pub(in crate::model) struct Request {
     /// Leading tokens of each text that belong to the prompt and are not pooled.
     pub(in crate::model) skip: usize,
     pub(in crate::model) refuse_long: bool,
+    pub(in crate::model) special: Special,
 }
 
 impl Request {
@@ -36,7 +37,7 @@ impl Request {
         let skip = if settings.include_prompt || prompt.is_empty() {
             0
         } else {
-            parts.tokenizer.prompt_tokens(&prompt)?
+            parts.tokenizer.prompt_tokens(&prompt, options.special)?
         };
         Ok(Request {
             pooling,
@@ -45,6 +46,7 @@ impl Request {
             prompt,
             skip,
             refuse_long: options.truncate == Truncate::Refuse,
+            special: options.special,
         })
     }
 }

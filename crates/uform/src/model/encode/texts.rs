@@ -71,6 +71,11 @@ impl Texts {
         self.joined.len()
     }
 
+    /// Every text, in order.
+    pub(in crate::model) fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
     /// The text at `index`.
     ///
     /// # Panics

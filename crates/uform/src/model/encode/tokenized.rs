@@ -231,7 +231,9 @@ impl<'a> Chunk<'a> {
                 pause().await;
                 bytes = text.len();
             }
-            let count = parts.tokenizer.encode_in_steps(text, &mut self.ids).await?;
+            let tokenizer = &parts.tokenizer;
+            let encoded = tokenizer.encode_in_steps(text, request.special, &mut self.ids);
+            let count = encoded.await?;
             if count.truncated() && request.refuse_long {
                 let (tokens, limit) = (count.tokens, parts.tokenizer.limit());
                 return Err(Error::invalid(format!(

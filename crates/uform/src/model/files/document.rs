@@ -53,6 +53,12 @@ impl Document {
         &self.place
     }
 
+    /// The names of all values that are there.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let present = self.fields.iter().filter(|(_, value)| !value.is_null());
+        present.map(|(key, _)| key.as_str())
+    }
+
     /// A value of any kind.
     pub fn value(&self, key: &str) -> Option<&Value> {
         self.fields.get(key).filter(|value| !value.is_null())

@@ -43,8 +43,9 @@ impl Folder {
                 Status::NotFound,
                 format!(
                     "{}: no such file or folder; expected a model's folder (config.json, \
-                     tokenizer.json, model.safetensors) or a .safetensors file",
-                    path.display()
+                     tokenizer.json, model.safetensors) or a .safetensors file{}",
+                    path.display(),
+                    hub_hint(path)
                 ),
             ));
         };
@@ -123,11 +124,33 @@ impl Source for Folder {
     }
 
     fn names(&self) -> Vec<String> {
+        self.names_in("")
+    }
+
+    fn names_in(&self, folder: &str) -> Vec<String> {
         // Only messages depend on it, so a folder that cannot be listed lists nothing.
-        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.root.join(folder));
+        let entries = entries.into_iter().flatten().flatten();
         entries
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect()
+    }
+}
+
+/// What to do with the name of a model on the hub, such as `sentence-transformers/all-MiniLM-L6-v2`.
+fn hub_hint(path: &Path) -> String {
+    let name = path.to_str().unwrap_or_default();
+    let is_part = |part: &str| {
+        let rest = part.strip_prefix(|first: char| first.is_ascii_alphanumeric());
+        let is_name = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
+        rest.is_some_and(|rest| rest.chars().all(is_name))
+    };
+    match name.split_once('/') {
+        Some((owner, model)) if is_part(owner) && is_part(model) => format!(
+            "; for a model of the Hugging Face hub, download it first, `hf download {name} --local-dir \
+             FOLDER`, and pass the folder"
+        ),
+        _ => String::new(),
     }
 }
 

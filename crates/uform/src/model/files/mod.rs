@@ -58,6 +58,11 @@ pub trait Source: Send + Sync {
     /// What lies in the root, for messages that say what is there instead of
     /// what was looked for. A source that cannot list returns nothing.
     fn names(&self) -> Vec<String>;
+
+    /// What lies in a folder of the model, `""` for its root, as far as that is known: for messages.
+    fn names_in(&self, _folder: &str) -> Vec<String> {
+        self.names()
+    }
 }
 
 /// The bytes of one file, shared with whoever provided them.

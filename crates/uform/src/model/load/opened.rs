@@ -1,9 +1,9 @@
 //! A model's files, opened and checked as far as that goes without their contents.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::architecture::bert::BertConfig;
 use crate::model::checkpoint::weights::Weights;
-use crate::model::files::Source;
+use crate::model::files::{Source, join};
 use crate::model::settings::Settings;
 use crate::model::settings::modules::Modules;
 
@@ -37,6 +37,7 @@ impl Opened {
         let config = BertConfig::read(source, folder)?;
         let settings = Settings::read(source, &modules, &config)?;
         let weights = Weights::open(source, folder, ENCODER)?;
+        refuse_adapter(source, folder)?;
         let heads = settings.dense.iter();
         let heads = heads.map(|head| Weights::open(source, &head.folder, HEAD));
         let heads = heads.collect::<Result<_>>()?;
@@ -47,4 +48,19 @@ impl Opened {
             heads,
         })
     }
+}
+
+/// Refuses weights that the reference would change by an adapter beside them. A server that lists nothing is
+/// not asked.
+fn refuse_adapter(source: &dyn Source, folder: &str) -> Result<()> {
+    const ADAPTER: &str = "adapter_config.json";
+    if !source.names_in(folder).iter().any(|name| name == ADAPTER) {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "{}: an adapter, which changes the weights beside it, is not supported; merge it in Python (peft's \
+         merge_and_unload) and save the model with save_pretrained, or remove the file to use the weights \
+         as they are",
+        source.locate(&join(folder, ADAPTER))
+    )))
 }

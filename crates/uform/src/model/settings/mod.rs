@@ -3,10 +3,14 @@
 pub mod modules;
 pub mod pooling_mode;
 pub mod prompts;
+mod sentence;
+pub mod similarity;
 
 use self::modules::{DenseSettings, Modules};
 use self::pooling_mode::Pooling;
 use self::prompts::Prompts;
+use self::sentence::Sentence;
+use self::similarity::Similarity;
 use crate::error::Result;
 use crate::model::architecture::bert::BertConfig;
 use crate::model::files::document::Document;
@@ -27,6 +31,8 @@ pub struct Settings {
     pub normalize: bool,
     /// Its prompts.
     pub prompts: Prompts,
+    /// How its vectors are compared; `None` when the model does not say.
+    pub similarity: Option<Similarity>,
     /// How to make tokens of text.
     pub tokens: TokenSettings,
 }
@@ -66,24 +72,20 @@ impl Settings {
             dense: modules.dense(source, config)?,
             normalize: modules.normalize(source)?,
             prompts: Prompts::read(source)?,
-            tokens: TokenSettings::read(source, &modules.transformer, config.positions)?,
+            similarity: Similarity::read(source)?,
+            tokens: TokenSettings::read(source, modules, config.positions)?,
         })
     }
 }
 
 impl TokenSettings {
-    fn read(source: &dyn Source, folder: &str, positions: usize) -> Result<TokenSettings> {
-        let sentence = Document::optional(source, &join(folder, "sentence_bert_config.json"))?;
+    fn read(source: &dyn Source, modules: &Modules, positions: usize) -> Result<TokenSettings> {
+        let folder = &modules.transformer;
+        let sentence = Sentence::read(source, folder, modules.is_listed)?;
         let tokenizer = Document::optional(source, &join(folder, "tokenizer_config.json"))?;
-        let mut lower_case = false;
-        let mut limit = None;
-        if let Some(sentence) = &sentence {
-            encoder_only(sentence)?;
-            lower_case = sentence.flag("do_lower_case")?.unwrap_or(false);
-            limit = token_limit(sentence, "max_seq_length")?;
-        }
         // As in the reference, a limit of sentence-transformers replaces the
         // tokenizer's. Neither may exceed the positions there are.
+        let mut limit = sentence.limit;
         if let (None, Some(tokenizer)) = (limit, &tokenizer) {
             limit = token_limit(tokenizer, "model_max_length")?;
         }
@@ -93,7 +95,7 @@ impl TokenSettings {
         };
         Ok(TokenSettings {
             limit: limit.map_or(positions, |limit| limit.min(positions)),
-            lower_case,
+            lower_case: sentence.lower_case,
             cut_left,
             normalizer,
         })
@@ -134,27 +136,4 @@ fn cut_left(document: &Document) -> Result<Option<bool>> {
         Some("right") => Ok(Some(false)),
         Some(_) => Err(document.wrong("truncation_side", "\"left\" or \"right\"")),
     }
-}
-
-/// Refuses an encoder that is used for something else than the vectors of its tokens.
-fn encoder_only(document: &Document) -> Result<()> {
-    if !matches!(
-        document.text("transformer_task")?,
-        None | Some("feature-extraction")
-    ) {
-        return Err(document.unsupported("transformer_task", "\"feature-extraction\""));
-    }
-    if !matches!(
-        document.text("module_output_name")?,
-        None | Some("token_embeddings")
-    ) {
-        return Err(document.unsupported("module_output_name", "\"token_embeddings\""));
-    }
-    if document.value("tokenizer_name_or_path").is_some() {
-        return Err(document.unsupported(
-            "tokenizer_name_or_path",
-            "none: a tokenizer among the model's own files",
-        ));
-    }
-    Ok(())
 }

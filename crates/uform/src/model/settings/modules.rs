@@ -35,6 +35,8 @@ pub struct DenseSettings {
 pub struct Modules {
     /// The folder of the encoder's own files; `""` is the root.
     pub transformer: String,
+    /// Whether there is a `modules.json`: sentence-transformers wrote the model.
+    pub(in crate::model) is_listed: bool,
     /// The folder of the pooling's settings, when there is that step.
     pub(in crate::model) pooling: Option<String>,
     pub(in crate::model) dense: Vec<String>,
@@ -63,7 +65,10 @@ impl Modules {
                 "{place}: expected a list of modules"
             )));
         };
-        let mut modules = Modules::default();
+        let mut modules = Modules {
+            is_listed: true,
+            ..Modules::default()
+        };
         let mut before = "";
         for (index, entry) in entries.into_iter().enumerate() {
             let Value::Object(fields) = entry else {

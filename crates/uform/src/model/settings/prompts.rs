@@ -18,11 +18,13 @@ pub struct Prompts {
     pub default: Option<String>,
 }
 
+/// The file.
+pub(super) const FILE: &str = "config_sentence_transformers.json";
+
 impl Prompts {
     /// Reads the prompts; without the file there are none.
     pub fn read(source: &dyn Source) -> Result<Prompts> {
-        let name = "config_sentence_transformers.json";
-        let Some(document) = Document::optional(source, name)? else {
+        let Some(document) = Document::optional(source, FILE)? else {
             return Ok(Prompts::default());
         };
         if !matches!(

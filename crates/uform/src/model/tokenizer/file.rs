@@ -15,6 +15,8 @@ use serde::{
 };
 use serde_json::{Map, Value, json, value::RawValue};
 
+use super::located::Spelling;
+use super::punctuation;
 use super::word_piece::{Entries, Vocabulary, Words};
 use crate::error::{Error, Result};
 use crate::model::settings::{NormalizerSettings, TokenSettings};
@@ -38,6 +40,8 @@ pub struct TokenizerFile {
     pub special: Vec<u32>,
     /// Whether the file itself cuts long texts at their beginning.
     pub cut_left: bool,
+    /// How its tokens are spelled.
+    pub spelling: Spelling,
 }
 
 /// A file that was read through.
@@ -99,11 +103,17 @@ impl<'a> Surveyed<'a> {
         let special = special_ids(&rest);
 
         let mut rest = Value::Object(rest);
+        // Rewriting drops some of it.
+        let spelling = Spelling::of(&rest["model"], &rest["post_processor"]);
         tokenizers::canonicalize_value(&mut rest).map_err(|error| {
             Error::corrupt(format!("{place}: not a valid tokenizer: {error}")).because(error)
         })?;
         let words = words(&rest, survey.entries);
         let needed = words.as_ref().and_then(|words| needed(&rest, words));
+        // What we cut into words and look up by ourselves is corrected there, which is faster.
+        if needed.is_none() || rest["pre_tokenizer"]["type"] != "BertPreTokenizer" {
+            punctuation::rewrite(&mut rest["pre_tokenizer"]);
+        }
         Ok(TokenizerFile {
             canonical: match &needed {
                 Some(needed) => splice(rest, &needed.to_string()),
@@ -113,6 +123,7 @@ impl<'a> Surveyed<'a> {
             largest_id: survey.largest_id,
             special,
             cut_left,
+            spelling,
         })
     }
 }

@@ -1,8 +1,13 @@
 //! Text to token ids, as the reference tokenizer makes them.
 
+mod aligned;
 mod division;
 pub mod file;
+mod located;
+mod normalized;
 mod pipeline;
+mod punctuation;
+mod regexes;
 mod word_piece;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +19,7 @@ use self::pipeline::{Encoding, Pipeline};
 use crate::error::{Error, Result, Status};
 use crate::executor::{complete, pause};
 use crate::memory::with_room;
+use crate::model::files::document::Document;
 use crate::model::files::{LARGEST_TOKENIZER, Source, fetch, join};
 use crate::model::settings::TokenSettings;
 
@@ -27,11 +33,22 @@ const FOREIGN: [&str; 4] = [
     "tokenizer.model",
 ];
 
+/// Tokenizers that cut words with a program of their language, and have no `tokenizer.json`.
+const SLOW: [&str; 4] = [
+    "BertJapaneseTokenizer",
+    "BertweetTokenizer",
+    "JumanppTokenizer",
+    "PhobertTokenizer",
+];
+
 /// Texts, or parts of one, from this many bytes on are long enough for the tokenizer's own memory to matter.
 const LONG: usize = 1 << 20;
 
 /// What the tokenizer takes at most for each byte of a text: offsets, and ids as they grow.
 const BYTES_A_BYTE: usize = 32;
+
+/// The same where it says where tokens are: places of characters besides.
+const BYTES_A_BYTE_LOCATED: usize = 96;
 
 /// A model's tokenizer; one serves any number of threads at once.
 pub struct Tokenizer {
@@ -45,6 +62,38 @@ pub struct Tokenizer {
     /// The most tokens of a text, special ones included.
     limit: usize,
     cut_left: bool,
+}
+
+/// How a text is read where it spells a special token, such as `[SEP]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Special {
+    /// As that token.
+    #[default]
+    Parse,
+    /// As text like any other.
+    Text,
+}
+
+/// The tokens of some texts, before any cut, those around each text included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// The ids of all texts, one text after the other.
+    pub ids: Vec<u32>,
+    /// Where each text's ids begin, and, last, where all end.
+    pub offsets: Vec<u32>,
+    /// The start and the end of each token in its text, in UTF-16 units; 0 and 0 of those that are added
+    /// around a text.
+    pub spans: Vec<u32>,
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Tokens {
+            ids: Vec::new(),
+            offsets: vec![0],
+            spans: Vec::new(),
+        }
+    }
 }
 
 /// How many tokens a text has.
@@ -95,7 +144,7 @@ impl Tokenizer {
     ) -> Result<Tokenizer> {
         let name = join(folder, FILE);
         let Some(bytes) = fetch(source, &name, LARGEST_TOKENIZER)? else {
-            return Err(absent(source, &name));
+            return Err(absent(source, folder));
         };
         let place = source.locate(&name);
         pause().await;
@@ -138,7 +187,9 @@ impl Tokenizer {
             special: file.special,
             limit: settings.limit,
             cut_left: settings.cut_left.unwrap_or(file.cut_left),
-            pipeline: Pipeline::new(pipeline, file.words),
+            pipeline: Pipeline::new(pipeline, file.words, file.spelling).map_err(|error| {
+                Error::unsupported(format!("{place}: {error}; it is not supported"))
+            })?,
         })
     }
 
@@ -147,19 +198,24 @@ impl Tokenizer {
     ///
     /// # Errors
     /// `CorruptModel` when the tokenizer itself fails on the text; `OutOfMemory`.
-    pub fn encode(&self, text: &str, out: &mut Vec<u32>) -> Result<Count> {
-        complete(self.encode_in_steps(text, out))
+    pub fn encode(&self, text: &str, special: Special, out: &mut Vec<u32>) -> Result<Count> {
+        complete(self.encode_in_steps(text, special, out))
     }
 
     /// [`encode`](Self::encode), with a [`pause`] between the parts of a long text.
     ///
     /// # Errors
     /// As there.
-    pub async fn encode_in_steps(&self, text: &str, out: &mut Vec<u32>) -> Result<Count> {
+    pub async fn encode_in_steps(
+        &self,
+        text: &str,
+        special: Special,
+        out: &mut Vec<u32>,
+    ) -> Result<Count> {
         let start = out.len();
         out.extend_from_slice(&self.before);
         let mut kept = Kept::new(out.len(), self.limit - self.around(), self.cut_left);
-        let mut encoding = self.pipeline.begin();
+        let mut encoding = self.pipeline.begin(special);
         let mut parts = self.pipeline.parts(text).peekable();
         while let Some(part) = parts.next() {
             if let Err(error) = encode_part(&mut encoding, part, out) {
@@ -181,6 +237,30 @@ impl Tokenizer {
         })
     }
 
+    /// Appends the tokens of a text, uncut, and where they are in it.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`]; `Unsupported` for more tokens than 32 bits count.
+    pub fn locate(&self, text: &str, special: Special, tokens: &mut Tokens) -> Result<()> {
+        if text.len() >= LONG {
+            let bytes = text.len().saturating_mul(BYTES_A_BYTE_LOCATED);
+            with_room::<u8>(bytes, "the tokens of a text")?;
+        }
+        let located = self.pipeline.locate(text, special).map_err(failed)?;
+        let added = |id: &u32| (*id, (0, 0));
+        let before = self.before.iter().map(added);
+        let after = self.after.iter().map(added);
+        for (id, (start, end)) in before.chain(located).chain(after) {
+            tokens.ids.push(id);
+            tokens.spans.extend([start, end]);
+        }
+        let count = u32::try_from(tokens.ids.len()).map_err(|_| {
+            Error::unsupported("more tokens than 32 bits count: tokenize fewer texts at once")
+        })?;
+        tokens.offsets.push(count);
+        Ok(())
+    }
+
     /// How many special tokens there are around every text.
     fn around(&self) -> usize {
         self.before.len() + self.after.len()
@@ -191,9 +271,9 @@ impl Tokenizer {
     ///
     /// # Errors
     /// As [`Tokenizer::encode`].
-    pub fn prompt_tokens(&self, prompt: &str) -> Result<usize> {
+    pub fn prompt_tokens(&self, prompt: &str, special: Special) -> Result<usize> {
         let mut ids = Vec::new();
-        self.encode(prompt, &mut ids)?;
+        self.encode(prompt, special, &mut ids)?;
         let ends_special = ids.last().is_some_and(|id| self.special.contains(id));
         Ok(ids.len() - usize::from(ends_special))
     }
@@ -212,9 +292,12 @@ fn encode_part(encoding: &mut Encoding<'_>, part: &str, out: &mut Vec<u32>) -> R
         let bytes = part.len().saturating_mul(BYTES_A_BYTE);
         with_room::<u8>(bytes, "the tokens of a text")?;
     }
-    encoding.part(part, out).map_err(|error| {
-        Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error)
-    })
+    encoding.part(part, out).map_err(failed)
+}
+
+/// The tokenizer itself failed on a text.
+fn failed(error: tokenizers::Error) -> Error {
+    Error::corrupt(format!("{FILE}: cannot encode a text: {error}")).because(error)
 }
 
 /// The tokens of a text that are under the limit, as more of them come.
@@ -261,19 +344,33 @@ fn build(place: &str, canonical: &str) -> Result<PipelineTokenizer> {
     match catch_unwind(AssertUnwindSafe(|| tokenizers::from_json(canonical))) {
         Ok(built) => built.map_err(|error| {
             let reason = error.to_string();
-            // The crate's words for what it was compiled without, or never knew.
-            if reason.contains("feature") {
-                return Error::unsupported(format!(
-                    "{place}: uses a part that is not supported; supported are WordPiece, BPE, \
-                     Unigram and WordLevel models, without regular expressions (its reader \
-                     says: {reason})"
+            match unsupported(&reason) {
+                Some(part) => Error::unsupported(format!(
+                    "{place}: {part} is not supported; supported are WordPiece, BPE, Unigram and \
+                     WordLevel models, and the steps of the tokenizers library before and after them"
                 ))
-                .because(error);
+                .because(error),
+                None => not_valid(&reason).because(error),
             }
-            not_valid(&reason).because(error)
         }),
         Err(_) => Err(not_valid("building it failed")),
     }
+}
+
+/// The part of a file that the crate does not know, or cannot compile, by its message.
+fn unsupported(reason: &str) -> Option<&str> {
+    let named = reason.split_once("does not support ").map(|(_, part)| part);
+    let named = named
+        .and_then(|part| part.split_once(". "))
+        .map(|(part, _)| part);
+    let without = reason.split_once("reading ").map(|(_, part)| part);
+    let without = without
+        .and_then(|part| part.split_once(" needs the "))
+        .map(|(part, _)| part);
+    let is_expression = reason.contains("regex") || reason.contains("Parsing error");
+    named
+        .or(without)
+        .or(is_expression.then_some("one of its regular expressions"))
 }
 
 fn check_id(place: &str, id: u32, vocabulary: usize) -> Result<()> {
@@ -281,22 +378,36 @@ fn check_id(place: &str, id: u32, vocabulary: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::corrupt(format!(
-        "{place}: has the token id {id}, and the model's vocab_size is {vocabulary}"
+        "{place}: has the token id {id}, and the model's vocab_size is {vocabulary}: the tokenizer and \
+         the weights are not of one model; take both from the same folder, or resize the embedding table \
+         in Python (resize_token_embeddings) and save it again"
     )))
 }
 
 /// The complaint that there is no tokenizer, and what there is instead.
-fn absent(source: &dyn Source, name: &str) -> Error {
-    let place = source.locate(name);
+fn absent(source: &dyn Source, folder: &str) -> Error {
+    let place = source.locate(&join(folder, FILE));
     let names = source.names();
-    match names.iter().find(|name| FOREIGN.contains(&name.as_str())) {
-        Some(foreign) => Error::unsupported(format!(
-            "{place}: no such file, only {foreign}; make it in Python: load the folder with \
-             transformers' AutoTokenizer and save it with save_pretrained"
-        )),
-        None => Error::new(
+    let Some(foreign) = names.iter().find(|name| FOREIGN.contains(&name.as_str())) else {
+        return Error::new(
             Status::NotFound,
             format!("{place}: no such file; expected the model's tokenizer"),
-        ),
+        );
+    };
+    // Classes for which transformers has no other form.
+    let settings = Document::optional(source, &join(folder, "tokenizer_config.json"));
+    let class = settings.ok().flatten();
+    let class = class
+        .as_ref()
+        .and_then(|settings| settings.text("tokenizer_class").ok()?);
+    if let Some(class) = class.filter(|class| SLOW.contains(class)) {
+        return Error::unsupported(format!(
+            "{place}: no such file, only {foreign} of a {class}, which runs in Python alone; take a model \
+             with a tokenizer.json, such as a multilingual one"
+        ));
     }
+    Error::unsupported(format!(
+        "{place}: no such file, only {foreign}; make it in Python: load the folder with \
+         transformers' AutoTokenizer and save it with save_pretrained"
+    ))
 }

@@ -8,11 +8,15 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokenizers::pipeline::{
-    EncodeOptions, Override, PipelineToken, PipelineTokenizer, PreTokenizer, PreTokenizerScratch,
-    Segment, Span, SpecialSegmentIterator, normalize_all,
+    EncodeOptions, Model, Override, PipelinePreTokenizer, PipelineToken, PipelineTokenizer,
+    PreTokenizer, PreTokenizerScratch, Segment, Span, SpecialSegmentIterator, normalize_all,
 };
 
+use super::Special;
 use super::division::Division;
+use super::located::Spelling;
+use super::punctuation;
+use super::regexes::Cutter;
 use super::word_piece::Words;
 
 /// Bytes of a part of a text: some milliseconds of work.
@@ -20,9 +24,11 @@ const PART: usize = 32 << 10;
 
 /// See the module.
 pub struct Pipeline {
-    steps: PipelineTokenizer,
-    options: EncodeOptions,
-    words: Option<Words>,
+    pub(super) steps: PipelineTokenizer,
+    pub(super) words: Option<Words>,
+    pub(super) spelling: Spelling,
+    /// What cuts text into words where `steps` cannot.
+    cutter: Option<Cutter>,
     /// How long texts can be divided; `None`: they cannot.
     division: Option<Division>,
     /// What earlier texts were encoded in, one for each that was at once.
@@ -42,20 +48,22 @@ struct Scratch {
 
 impl Pipeline {
     /// The crate's pipeline, with `words` in the place of its model where there are some.
-    pub fn new(steps: PipelineTokenizer, words: Option<Words>) -> Pipeline {
-        Pipeline {
-            options: EncodeOptions {
-                // Added by whoever cuts.
-                add_special_tokens: false,
-                encode_special_tokens: false,
-                padding: Override::Off,
-                truncation: Override::Off,
-            },
+    ///
+    /// # Errors
+    /// A regular expression that cannot be compiled, and why.
+    pub fn new(
+        steps: PipelineTokenizer,
+        words: Option<Words>,
+        spelling: Spelling,
+    ) -> Result<Pipeline, String> {
+        Ok(Pipeline {
+            cutter: Cutter::of(steps.get_pre_tokenizer())?,
             division: words.as_ref().and_then(|_| Division::of(&steps)),
             words,
+            spelling,
             steps,
             spare: Mutex::default(),
-        }
+        })
     }
 
     /// Parts of a text, of some milliseconds of work each; all of it where it cannot be divided.
@@ -67,13 +75,37 @@ impl Pipeline {
     }
 
     /// Begins a text, whose parts are encoded one after the other.
-    pub fn begin(&self) -> Encoding<'_> {
+    pub fn begin(&self, special: Special) -> Encoding<'_> {
         let mut scratch = self.spare().pop().unwrap_or_default();
         scratch.begun.clear();
         Encoding {
             pipeline: self,
+            special,
             scratch,
         }
+    }
+
+    /// Cuts a normalised text into words, as the reference does.
+    ///
+    /// # Errors
+    /// Those of the crate.
+    pub(super) fn cut(
+        &self,
+        text: &str,
+        cutting: &mut PreTokenizerScratch,
+        words: &mut Vec<Span>,
+    ) -> tokenizers::Result<()> {
+        if let Some(cutter) = &self.cutter {
+            return cutter.cut(text, cutting, words);
+        }
+        words.clear();
+        let steps = self.steps.get_pre_tokenizer();
+        steps.pre_tokenize(text, cutting, words)?;
+        // Others were rewritten when the file was read.
+        if let PipelinePreTokenizer::Bert(_) = steps {
+            punctuation::correct(text, words);
+        }
+        Ok(())
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Scratch>> {
@@ -85,6 +117,7 @@ impl Pipeline {
 /// A text some parts of which are encoded.
 pub struct Encoding<'a> {
     pipeline: &'a Pipeline,
+    special: Special,
     scratch: Scratch,
 }
 
@@ -96,32 +129,41 @@ impl Encoding<'_> {
     pub fn part(&mut self, text: &str, ids: &mut Vec<u32>) -> tokenizers::Result<()> {
         let Pipeline {
             steps,
-            options,
             words,
+            cutter,
             ..
         } = self.pipeline;
-        let Some(words) = words else {
+        let as_text = self.special == Special::Text;
+        if words.is_none() && cutter.is_none() {
+            let options = EncodeOptions {
+                // Added by the caller, who cuts.
+                add_special_tokens: false,
+                encode_special_tokens: as_text,
+                padding: Override::Off,
+                truncation: Override::Off,
+            };
             let mut tokens = Vec::new();
-            steps.encode_into(text, options, &mut tokens)?;
+            steps.encode_into(text, &options, &mut tokens)?;
             ids.extend_from_slice(PipelineToken::cast_slice(&tokens));
             return Ok(());
-        };
+        }
         let added = steps.get_added_vocabulary();
-        for segment in SpecialSegmentIterator::new(text, added, false, false) {
+        for segment in SpecialSegmentIterator::new(text, added, false, as_text) {
             let (text, offset) = match segment {
                 Segment::Text { text, input_offset } => (text, input_offset),
                 Segment::SpecialToken(id) => {
-                    self.end_word(words, ids);
+                    self.end_word(ids);
                     ids.push(id);
                     continue;
                 }
             };
             let normalized = normalize_all(steps.get_normalizers(), text, offset)?;
-            for segment in SpecialSegmentIterator::new(&normalized, added, true, false) {
-                match segment {
-                    Segment::Text { text, .. } => self.cut(words, text, ids)?,
-                    Segment::SpecialToken(id) => {
-                        self.end_word(words, ids);
+            for segment in SpecialSegmentIterator::new(&normalized, added, true, as_text) {
+                match (segment, words) {
+                    (Segment::Text { text, .. }, Some(words)) => self.cut(words, text, ids)?,
+                    (Segment::Text { text, .. }, None) => self.cut_for_model(text, ids)?,
+                    (Segment::SpecialToken(id), _) => {
+                        self.end_word(ids);
                         ids.push(id);
                     }
                 }
@@ -132,9 +174,7 @@ impl Encoding<'_> {
 
     /// Appends what the end of the text leaves to append.
     pub fn end(mut self, ids: &mut Vec<u32>) {
-        if let Some(words) = &self.pipeline.words {
-            self.end_word(words, ids);
-        }
+        self.end_word(ids);
         self.pipeline.spare().push(self.scratch);
     }
 
@@ -158,9 +198,7 @@ impl Encoding<'_> {
         if u32::try_from(text.len()).is_err() {
             return Err(format!("{} bytes are too many to cut into words", text.len()).into());
         }
-        places.clear();
-        let steps = self.pipeline.steps.get_pre_tokenizer();
-        steps.pre_tokenize(text, cutting, places)?;
+        self.pipeline.cut(text, cutting, places)?;
         let goes_on = places.pop_if(|last| last.range().end == text.len());
         for place in places {
             words.encode(&text[place.range()], ids);
@@ -171,10 +209,25 @@ impl Encoding<'_> {
         Ok(())
     }
 
+    /// Cuts a normalised text into words, and has the crate's model make tokens of them.
+    fn cut_for_model(&mut self, text: &str, ids: &mut Vec<u32>) -> tokenizers::Result<()> {
+        let Scratch { words, cutting, .. } = &mut self.scratch;
+        self.pipeline.cut(text, cutting, words)?;
+        let model = self.pipeline.steps.get_model();
+        let (mut scratch, mut tokens) = (model.init_scratch(), Vec::new());
+        for word in words {
+            model.tokenize_pipeline(&text[word.range()], &mut scratch, &mut tokens)?;
+        }
+        ids.extend_from_slice(PipelineToken::cast_slice(&tokens));
+        Ok(())
+    }
+
     /// Looks a word up that was begun, and does not go on.
-    fn end_word(&mut self, words: &Words, ids: &mut Vec<u32>) {
-        words.encode(&self.scratch.begun, ids);
-        self.scratch.begun.clear();
+    fn end_word(&mut self, ids: &mut Vec<u32>) {
+        if let Some(words) = &self.pipeline.words {
+            words.encode(&self.scratch.begun, ids);
+            self.scratch.begun.clear();
+        }
     }
 }
 
@@ -308,7 +361,7 @@ mod tests {
         let file = Surveyed::read("it", &bytes).expect("sound");
         let file = file.prepare(&SETTINGS).expect("sound");
         let steps = tokenizers::from_json(&file.canonical).expect("sound");
-        Pipeline::new(steps, file.words)
+        Pipeline::new(steps, file.words, file.spelling).expect("sound")
     }
 
     fn reference(file: &Value) -> PipelineTokenizer {
@@ -338,7 +391,7 @@ mod tests {
             reference.encode_into(&text, &EncodeOptions::default(), &mut expected).expect("encoded");
             let expected = Vec::from_iter(expected.into_iter().map(u32::from));
             let mut found = Vec::new();
-            let mut encoding = ours.begin();
+            let mut encoding = ours.begin(super::super::Special::Parse);
             let division = ours.division.as_ref().expect("divisible");
             let mut whole = String::new();
             for part in division.parts(&text, bytes) {

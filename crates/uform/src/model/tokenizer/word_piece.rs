@@ -10,6 +10,7 @@
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
+use std::ops::Range;
 
 /// The entries of a vocabulary and their ids, in the order of a file: their texts end to end, so that there
 /// is one piece of memory for all of them.
@@ -142,23 +143,38 @@ impl Words {
     /// Appends the ids of a word, one at least unless it is empty.
     pub fn encode(&self, word: &str, ids: &mut Vec<u32>) {
         let before = ids.len();
-        let mut rest = word;
+        if !self.pieces(word, |id, _| ids.push(id)) {
+            ids.truncate(before);
+            ids.push(self.unknown);
+        }
+    }
+
+    /// [`encode`](Self::encode), and which bytes of the word each is.
+    pub fn locate(&self, word: &str, pieces: &mut Vec<(u32, Range<usize>)>) {
+        let before = pieces.len();
+        if !self.pieces(word, |id, bytes| pieces.push((id, bytes))) {
+            pieces.truncate(before);
+            pieces.push((self.unknown, 0..word.len()));
+        }
+    }
+
+    /// Takes a word's pieces one by one; whether it has some, rather than being unknown.
+    fn pieces(&self, word: &str, mut take: impl FnMut(u32, Range<usize>)) -> bool {
         // Counting takes a look at every byte, which bytes alone often make needless.
         if word.len() > self.longest_word && word.chars().count() > self.longest_word {
-            ids.push(self.unknown);
-            return;
+            return false;
         }
         let mut index = &self.whole;
-        while !rest.is_empty() {
-            let Some((id, length)) = self.longest(index, rest) else {
-                ids.truncate(before);
-                ids.push(self.unknown);
-                return;
+        let mut at = 0;
+        while at < word.len() {
+            let Some((id, length)) = self.longest(index, &word[at..]) else {
+                return false;
             };
-            ids.push(id);
-            rest = &rest[length..];
+            take(id, at..at + length);
+            at += length;
             index = &self.continued;
         }
+        true
     }
 
     /// As much of a word as says what it becomes, whatever it goes on with: a character more than is looked up.
