@@ -114,6 +114,48 @@ test("all-MiniLM-L6-v2 gives a text's vector", async () => {
   assert.ok(by <= least.bf16, `off by ${by}`);
 });
 
+test("texts are tokenized for a model on a device, and streamed to it", async () => {
+  const texts = [5, 2, 9].map(text);
+  const found = await run(
+    devices(1),
+    async (uform, { folder, texts }) => {
+      const executor = uform.Executor.forVram();
+      const model = uform.Model.loadVram(folder, { executor, precision: "f32" });
+      const counts = [...model.countTokens(texts)];
+      const { ids } = model.tokenize(texts);
+      const [rows, tokens] = [[], []];
+      for await (const part of model.encodeTextStream(texts, { executor })) {
+        rows.push(...(await part.toHost()));
+        tokens.push(...part.tokens);
+        part.free();
+      }
+      // What is in flight when a stream is left is freed as well.
+      async function* source() {
+        for (;;) {
+          yield "red";
+          await new Promise(setImmediate);
+        }
+      }
+      for await (const part of model.encodeTextStream(source(), { executor })) {
+        part.free();
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        break;
+      }
+      await executor.drainAsync();
+      model.free();
+      executor.free();
+      return { counts, ids: ids.length, tokens, rows: rows.map((row) => [...row]) };
+    },
+    { texts },
+  );
+  nothingLeft(found);
+  const { counts, ids, tokens, rows } = found.value;
+  assert.deepEqual([counts, tokens, ids], [[5, 2, 9], [5, 2, 9], 16]);
+  const wanted = expected(small, texts);
+  rows.forEach((row, at) => assert.ok(off(row, wanted[at]) <= least.f32, `text ${at}`));
+  assert.equal(rows.length, 3);
+});
+
 test("what is on the devices, says so, and outlives its executor", async () => {
   const found = await run(
     { ...devices(3), FAKE_NVML_FREE: "512,256,700" },

@@ -93,7 +93,7 @@ fn extend(written: &mut Aligned, chars: impl Iterator<Item = (char, super::align
 }
 
 /// A step that looks at one character at a time: what it makes of each has its place.
-fn each(step: &impl Normalizer, given: &Aligned) -> Result<Aligned> {
+fn each(step: &dyn Normalizer, given: &Aligned) -> Result<Aligned> {
     let mut known: HashMap<char, Box<str>> = HashMap::new();
     let mut written = Aligned::default();
     for (char, place) in given.chars() {

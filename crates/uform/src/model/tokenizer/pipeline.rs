@@ -233,7 +233,7 @@ impl Encoding<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::Pipeline;
+    use super::{Pipeline, Special};
     use crate::model::settings::{NormalizerSettings, TokenSettings};
     use crate::model::tokenizer::file::Surveyed;
     use proptest::prelude::*;
@@ -384,14 +384,16 @@ mod tests {
         ];
         let run = (kind, 1..4usize).prop_map(|(kind, times)| kind.repeat(times));
         let text = prop::collection::vec(run, 0..24).prop_map(|runs| runs.concat());
-        let cases = (text, 1..24usize, 0..pipelines.len());
-        proptest!(ProptestConfig::with_cases(8000), |((text, bytes, which) in cases)| {
+        let cases = (text, 1..24usize, 0..pipelines.len(), any::<bool>());
+        proptest!(ProptestConfig::with_cases(8000), |((text, bytes, which, as_text) in cases)| {
             let (ours, reference) = &pipelines[which];
+            let options = EncodeOptions { encode_special_tokens: as_text, ..Default::default() };
             let mut expected = Vec::new();
-            reference.encode_into(&text, &EncodeOptions::default(), &mut expected).expect("encoded");
+            reference.encode_into(&text, &options, &mut expected).expect("encoded");
             let expected = Vec::from_iter(expected.into_iter().map(u32::from));
+            let special = if as_text { Special::Text } else { Special::Parse };
             let mut found = Vec::new();
-            let mut encoding = ours.begin(super::super::Special::Parse);
+            let mut encoding = ours.begin(special);
             let division = ours.division.as_ref().expect("divisible");
             let mut whole = String::new();
             for part in division.parts(&text, bytes) {
@@ -400,6 +402,9 @@ mod tests {
             }
             encoding.end(&mut found);
             prop_assert_eq!(&whole, &text);
+            let located = ours.locate(&text, special).expect("located");
+            let located = Vec::from_iter(located.into_iter().map(|(id, _)| id));
+            prop_assert_eq!(located, expected.clone());
             prop_assert_eq!(found, expected);
         });
     }
