@@ -1,5 +1,6 @@
 import type { CompiledEmbeddings } from "./backend/backend.js";
 import { refuse } from "./options.js";
+import { ownView } from "./realm.js";
 
 /** Vectors of texts, one row a text, in the order of the texts. */
 export class Embeddings {
@@ -18,9 +19,9 @@ export class Embeddings {
   constructor([dimensions, data, tokens, truncated]: CompiledEmbeddings) {
     this.rows = tokens.length;
     this.dimensions = dimensions;
-    this.data = data;
-    this.tokens = tokens;
-    this.truncated = truncated;
+    this.data = ownView(Float32Array, data);
+    this.tokens = ownView(Uint32Array, tokens);
+    this.truncated = ownView(Uint8Array, truncated);
   }
 
   /**

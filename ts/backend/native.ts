@@ -1,26 +1,16 @@
-import { InvalidArgumentError, UnsupportedError } from "../errors.js";
+import { InvalidArgumentError, messageOf, UnsupportedError } from "../errors.js";
 import type { NativeBackend } from "./backend.js";
 import type { Provider } from "./chosen.js";
 
-/** The platforms an addon is published for. */
-const published = ["linux-x64-gnu"];
+/**
+ * The published addons, by the platform each is for. Tracers of files, such as Next.js has, and bundlers find an addon
+ * by its name as it is written in `require`.
+ */
+const addons: Readonly<Record<string, () => unknown>> = {
+  "linux-x64-gnu": () => require("@uform/linux-x64-gnu"),
+};
 
 let addon: NativeBackend | undefined;
-
-/** What loads a module by its name, from where the package lies. */
-type Require = (name: string) => unknown;
-
-let requireFrom: Require | undefined;
-
-/**
- * Takes the `require` of an ES module, for a bundle that is one: there CommonJS modules have neither
- * a `require` nor a `__filename` of their own.
- *
- * @internal
- */
-export function loadWith(require: Require): void {
-  requireFrom = require;
-}
 
 /**
  * The native addon, loaded when first needed: importing the package loads no machine code.
@@ -41,47 +31,88 @@ export const native = {
 } satisfies Provider;
 
 function load(): NativeBackend {
-  const load = typeof __filename === "undefined" && requireFrom ? requireFrom : ownRequire();
   const platform = `${process.platform}-${process.arch}`;
-  const names = published
-    .filter((name) => name.startsWith(platform))
-    .map((name) => `@uform/${name}`);
-  let reason: unknown;
-  for (const name of names) {
-    try {
-      return load(name) as NativeBackend;
-    } catch (failure) {
-      reason = failure;
-    }
-  }
-  throw new UnsupportedError(whyNot(platform, names, reason), { cause: reason });
-}
-
-/** Bundlers follow a plain `require` and choke on machine code; this one they leave alone. */
-function ownRequire(): Require {
-  const { createRequire } = require("node:module") as typeof import("node:module");
-  return createRequire(__filename);
-}
-
-function whyNot(platform: string, names: string[], reason: unknown): string {
-  const here = process.platform === "linux" ? `${platform} with ${libc()}` : platform;
-  const wayOut = "Where no addon fits, the WebAssembly build, uform/web, is the way out.";
+  const names = Object.keys(addons).filter((name) => name.startsWith(platform));
   if (names.length === 0) {
-    return `uform has no native addon for ${here}, only for ${published.join(", ")}. ${wayOut}`;
-  }
-  const install = `npm install ${names.join(" or ")}`;
-  if ((reason as { code?: unknown }).code === "MODULE_NOT_FOUND") {
-    return (
-      `uform's native addon for ${here} is not installed. Run \`${install}\`; npm leaves it out ` +
-      `when optional dependencies are omitted or the lock file is another platform's. ${wayOut}`
+    throw new UnsupportedError(
+      `uform has no native addon for ${here()}, only for ${Object.keys(addons).join(", ")}. ${wayOut}`,
     );
   }
-  const message = (reason instanceof Error ? reason.message : String(reason)).replace(/\.$/, "");
+  const failures: unknown[] = [];
+  for (const name of names) {
+    try {
+      return addonOf(addons[name]!());
+    } catch (failure) {
+      failures.push(failure);
+    }
+  }
+  const reasons = names.map((name, index) => whyNot(`@uform/${name}`, failures[index]));
+  throw new UnsupportedError(`${reasons.join(". ")}. ${wayOut}`, { cause: failures[0] });
+}
+
+/** In a bundle, a module that has the addon as its default. */
+const addonOf = (found: unknown) =>
+  ((found as { default?: unknown }).default ?? found) as NativeBackend;
+
+const wayOut = "Where no addon fits, the WebAssembly build, uform/web, is the way out.";
+
+/** Why an addon was not loaded: it is not there, or a part of it, or the system refused it. */
+function whyNot(name: string, failure: unknown): string {
+  const { existsSync } = builtIn<typeof import("node:fs")>("node:fs");
+  const { dirname, join } = builtIn<typeof import("node:path")>("node:path");
+  const from = origin(failure);
+  let folder: string | undefined;
+  for (let [inner, outer] = [from, dirname(from)]; !folder && outer !== inner;) {
+    const candidate = join(outer, "node_modules", name);
+    if (existsSync(candidate)) folder = candidate;
+    [inner, outer] = [outer, dirname(outer)];
+  }
+  if (folder === undefined) {
+    const isBundled = !/[\\/]uform[\\/]dist[\\/]\w+\.js$/.test(from) || !existsSync(from);
+    return notFound(name, from, isBundled);
+  }
+  const file = join(folder, "uform.node");
+  if (!existsSync(file)) {
+    return (
+      `uform's native addon, ${name}, is installed, but its file ${file} is missing: the installation was cut ` +
+      "short, or the program was copied without it. Install it again, or copy that file too"
+    );
+  }
+  const message = messageOf(failure).replace(/\.$/, "");
   return (
-    `uform's native addon (${names.join(", ")}) does not load on ${here}: ${message}. ` +
-    `Reinstall it with \`${install}\`. ${wayOut}`
+    `uform's native addon, ${file}, cannot be loaded on ${here()}: ${message}. ` +
+    `Install it again with \`npm install ${name}\``
   );
 }
+
+function notFound(name: string, from: string, isBundled: boolean): string {
+  const install =
+    `uform's native addon, ${name}, was not found from ${from}. If it is not installed, run ` +
+    `\`npm install ${name}\`: npm leaves it out when optional dependencies are omitted or the lock file is ` +
+    "another platform's";
+  if (!isBundled) return install;
+  return (
+    `${install}. If it is installed, a bundler has moved uform's code away from it: keep uform out of the bundle, ` +
+    'in Next.js by `serverExternalPackages: ["uform"]`, and install it where the program runs'
+  );
+}
+
+/** One of Node's own modules. A bundle of ES modules has no `require`. */
+const builtIn = <T>(name: string): T => (process.getBuiltinModule?.(name) ?? require(name)) as T;
+
+/** The file that looked for the addon. A bundle of ES modules tells it by the failure alone. */
+function origin(failure: unknown): string {
+  const { requireStack } = Object(failure) as { requireStack?: unknown };
+  const asked: unknown = Array.isArray(requireStack) ? requireStack[0] : undefined;
+  if (typeof asked === "string") return asked;
+  return typeof __filename === "undefined" ? (process.argv[1] ?? process.cwd()) : __filename;
+}
+
+/** This platform, as messages name it. */
+const here = () =>
+  process.platform === "linux"
+    ? `${process.platform}-${process.arch} with ${libc()}`
+    : `${process.platform}-${process.arch}`;
 
 /** Only for messages: writing the report takes a while. */
 function libc(): string {
