@@ -179,8 +179,7 @@ async function bytesAt(url: URL): Promise<Candidate> {
   return isResponse(found) ? answered(found, called) : { called, bytes: found };
 }
 
-const isUnshared = (bytes: Uint8Array): bytes is Uint8Array<ArrayBuffer> =>
-  isBuffer(bytes.buffer);
+const isUnshared = (bytes: Uint8Array): bytes is Uint8Array<ArrayBuffer> => isBuffer(bytes.buffer);
 
 /** What a server answered. */
 async function answered(response: Response, called: string): Promise<Candidate> {

@@ -5,4 +5,6 @@ export default {
   outputFileTracingRoot: root,
   turbopack: { root },
   serverExternalPackages: ["uform"],
+  // Minifying takes most of webpack's time.
+  webpack: (config) => ({ ...config, optimization: { ...config.optimization, minimize: false } }),
 };
