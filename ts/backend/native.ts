@@ -1,4 +1,5 @@
-import { InvalidArgumentError, messageOf, UnsupportedError } from "../errors.js";
+import { InvalidArgumentError } from "../errors.js";
+import { noneFor, noneLoaded } from "./addon-failure.js";
 import type { NativeBackend } from "./backend.js";
 import type { Provider } from "./chosen.js";
 
@@ -33,90 +34,18 @@ export const native = {
 function load(): NativeBackend {
   const platform = `${process.platform}-${process.arch}`;
   const names = Object.keys(addons).filter((name) => name.startsWith(platform));
-  if (names.length === 0) {
-    throw new UnsupportedError(
-      `uform has no native addon for ${here()}, only for ${Object.keys(addons).join(", ")}. ${wayOut}`,
-    );
-  }
-  const failures: unknown[] = [];
+  if (names.length === 0) throw noneFor(Object.keys(addons));
+  const failures: [name: string, failure: unknown][] = [];
   for (const name of names) {
     try {
       return addonOf(addons[name]!());
     } catch (failure) {
-      failures.push(failure);
+      failures.push([`@uform/${name}`, failure]);
     }
   }
-  const reasons = names.map((name, index) => whyNot(`@uform/${name}`, failures[index]));
-  throw new UnsupportedError(`${reasons.join(". ")}. ${wayOut}`, { cause: failures[0] });
+  throw noneLoaded(failures);
 }
 
 /** In a bundle, a module that has the addon as its default. */
 const addonOf = (found: unknown) =>
   ((found as { default?: unknown }).default ?? found) as NativeBackend;
-
-const wayOut = "Where no addon fits, the WebAssembly build, uform/web, is the way out.";
-
-/** Why an addon was not loaded: it is not there, or a part of it, or the system refused it. */
-function whyNot(name: string, failure: unknown): string {
-  const { existsSync } = builtIn<typeof import("node:fs")>("node:fs");
-  const { dirname, join } = builtIn<typeof import("node:path")>("node:path");
-  const from = origin(failure);
-  let folder: string | undefined;
-  for (let [inner, outer] = [from, dirname(from)]; !folder && outer !== inner;) {
-    const candidate = join(outer, "node_modules", name);
-    if (existsSync(candidate)) folder = candidate;
-    [inner, outer] = [outer, dirname(outer)];
-  }
-  if (folder === undefined) {
-    const isBundled = !/[\\/]uform[\\/]dist[\\/]\w+\.js$/.test(from) || !existsSync(from);
-    return notFound(name, from, isBundled);
-  }
-  const file = join(folder, "uform.node");
-  if (!existsSync(file)) {
-    return (
-      `uform's native addon, ${name}, is installed, but its file ${file} is missing: the installation was cut ` +
-      "short, or the program was copied without it. Install it again, or copy that file too"
-    );
-  }
-  const message = messageOf(failure).replace(/\.$/, "");
-  return (
-    `uform's native addon, ${file}, cannot be loaded on ${here()}: ${message}. ` +
-    `Install it again with \`npm install ${name}\``
-  );
-}
-
-function notFound(name: string, from: string, isBundled: boolean): string {
-  const install =
-    `uform's native addon, ${name}, was not found from ${from}. If it is not installed, run ` +
-    `\`npm install ${name}\`: npm leaves it out when optional dependencies are omitted or the lock file is ` +
-    "another platform's";
-  if (!isBundled) return install;
-  return (
-    `${install}. If it is installed, a bundler has moved uform's code away from it: keep uform out of the bundle, ` +
-    'in Next.js by `serverExternalPackages: ["uform"]`, and install it where the program runs'
-  );
-}
-
-/** One of Node's own modules. A bundle of ES modules has no `require`. */
-const builtIn = <T>(name: string): T => (process.getBuiltinModule?.(name) ?? require(name)) as T;
-
-/** The file that looked for the addon. A bundle of ES modules tells it by the failure alone. */
-function origin(failure: unknown): string {
-  const { requireStack } = Object(failure) as { requireStack?: unknown };
-  const asked: unknown = Array.isArray(requireStack) ? requireStack[0] : undefined;
-  if (typeof asked === "string") return asked;
-  return typeof __filename === "undefined" ? (process.argv[1] ?? process.cwd()) : __filename;
-}
-
-/** This platform, as messages name it. */
-const here = () =>
-  process.platform === "linux"
-    ? `${process.platform}-${process.arch} with ${libc()}`
-    : `${process.platform}-${process.arch}`;
-
-/** Only for messages: writing the report takes a while. */
-function libc(): string {
-  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } };
-  const version = report?.header?.glibcVersionRuntime;
-  return version === undefined ? "musl" : `glibc ${version}`;
-}
