@@ -4,6 +4,7 @@ import { deferred } from "./deferred.js";
 import { TextEmbeddings } from "./embeddings.js";
 import { FreedError, InvalidArgumentError, translated } from "./errors.js";
 import { constant, constantCompiled, detached, Handle } from "./handle.js";
+import { ownView } from "./realm.js";
 
 /** Rows of {@link DeviceEmbeddings} on one device. */
 export interface DevicePart {
@@ -49,9 +50,9 @@ export class DeviceEmbeddings extends Handle {
       );
     }
     constantCompiled(this, found.vectors);
-    for (const part of ["rows", "dimensions", "parts", "tokens", "truncated"] as const) {
-      constant(this, part, found[part]);
-    }
+    for (const part of ["rows", "dimensions", "parts"] as const) constant(this, part, found[part]);
+    constant(this, "tokens", ownView(Uint32Array, found.tokens));
+    constant(this, "truncated", ownView(Uint8Array, found.truncated));
   }
 
   /**

@@ -33,9 +33,10 @@ export async function findFiles(): Promise<Files> {
   return node.fs;
 }
 
-/** One of Node's own modules, which bundlers for the browser do not look for. */
-const nodeModule = <T>(name: string): Promise<T> =>
-  import(/* webpackIgnore: true */ /* @vite-ignore */ name) as Promise<T>;
+/** One of Node's own modules, which bundlers for the browser do not look for. Jest's scripts import nothing. */
+const nodeModule = async <T>(name: string): Promise<T> =>
+  (process.getBuiltinModule?.(name) ??
+    (await import(/* webpackIgnore: true */ /* @vite-ignore */ name))) as T;
 
 /** The most bytes that are read while somebody waits: what a core's own cache holds. */
 const PIECE = 128 << 10;

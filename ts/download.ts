@@ -5,7 +5,7 @@
  * a cut download is an error, of which nothing is kept, and a file of another size at the
  * same URL is another file. Where the server cannot be reached, what was kept is taken.
  */
-import { IoError, UnsupportedError } from "./errors.js";
+import { IoError, messageOf, UnsupportedError } from "./errors.js";
 
 /** A file that is there. */
 export interface Downloaded {
@@ -74,7 +74,7 @@ export const causeOf = (failure: unknown, { username, password, search }: URL) =
 /** Why nothing came, in the words of who knows best. */
 export function reason(failure: unknown, url: URL): string {
   const { message, cause } = failure as Error;
-  const words = cause instanceof Error && cause.message ? cause.message : message;
+  const words = cause ? messageOf(cause) || message : message;
   return words.replaceAll(url.href, withoutSecrets(url));
 }
 

@@ -1,5 +1,6 @@
 import type { CompiledEmbeddings } from "./backend/backend.js";
 import { refuse } from "./options.js";
+import { ownView } from "./realm.js";
 
 /** Vectors, one a row. Iterating gives the rows in order. */
 export class Embeddings {
@@ -14,7 +15,7 @@ export class Embeddings {
   constructor(rows: number, dimensions: number, data: Float32Array) {
     this.rows = rows;
     this.dimensions = dimensions;
-    this.data = data;
+    this.data = ownView(Float32Array, data);
   }
 
   /**
@@ -104,7 +105,7 @@ export class TextEmbeddings extends Embeddings {
   /** @internal */
   constructor([dimensions, data, tokens, truncated]: CompiledEmbeddings) {
     super(tokens.length, dimensions, data);
-    this.tokens = tokens;
-    this.truncated = truncated;
+    this.tokens = ownView(Uint32Array, tokens);
+    this.truncated = ownView(Uint8Array, truncated);
   }
 }

@@ -214,6 +214,12 @@ export function fromBackend(failure: unknown): UformError {
   return type ? new type(text, options) : new UformError(status, text, options);
 }
 
+/** What a failure says, whichever realm it is from. @internal */
+export function messageOf(failure: unknown): string {
+  const { message } = Object(failure) as { message?: unknown };
+  return typeof message === "string" ? message : String(failure);
+}
+
 /**
  * Runs a backend's function, whose failures become errors of their classes.
  *

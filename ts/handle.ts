@@ -38,6 +38,14 @@ function method(symbol: symbol | undefined, value: (this: Handle) => unknown): v
   Object.defineProperty(Handle.prototype, symbol, { value, configurable: true, writable: true });
 }
 
+/** What all handles have, those of other copies of this module too. */
+const brand = Symbol.for("uform.handle");
+Object.defineProperty(Handle.prototype, brand, { value: true });
+
+/** Whether a value is a handle: of this copy of the module, or of another version's or realm's. @internal */
+export const isHandle = (value: unknown): boolean =>
+  (Object(value) as Record<symbol, unknown>)[brand] === true;
+
 /** Refuses a method that was called without its handle; `where` is such as `"model.free"`. @internal */
 export function detached(where: string): never {
   const [handle] = where.split(".");

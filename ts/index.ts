@@ -11,5 +11,3 @@ import { native } from "./backend/native.js";
 provide(native);
 
 export * from "./surface.js";
-/** For the ES module beside this file alone. @internal */
-export { loadWith } from "./backend/native.js";

@@ -1,7 +1,7 @@
 import type { WasmModule } from "./backend/backend.js";
 import { loadBackend } from "./backend/chosen.js";
 import { fromBackend } from "./errors.js";
-import { isBuffer, isResponse, isUrl, type Option, readOptions } from "./options.js";
+import { isBuffer, isModule, isResponse, isUrl, type Option, readOptions } from "./options.js";
 
 /** How {@link load} loads. */
 export interface LoadOptions {
@@ -18,14 +18,14 @@ export interface LoadOptions {
 const names: readonly unknown[] = ["wasm32", "wasm32-relaxed", "wasm64"] satisfies WasmModule[];
 
 const moduleOption: Option<WasmModule | object> = (value, refuse) => {
-  const isModule =
+  const isOne =
     names.includes(value) ||
     isUrl(value) ||
     isBuffer(value) ||
     ArrayBuffer.isView(value) ||
     isResponse(value) ||
-    (typeof WebAssembly !== "undefined" && value instanceof WebAssembly.Module);
-  if (!isModule) {
+    isModule(value);
+  if (!isOne) {
     refuse(
       '"wasm32", "wasm32-relaxed", "wasm64", a URL, a Response, an ArrayBuffer, a Uint8Array or a ' +
         "WebAssembly.Module",

@@ -7,7 +7,7 @@ import { causeOf, reason, statusOf, withoutSecrets } from "./download.js";
 import { InvalidArgumentError, IoError, OutOfMemoryError, UnsupportedError } from "./errors.js";
 import type * as Glue from "./glue/glue.js";
 import type { WasmModule } from "./backend/backend.js";
-import { isResponse, isUrl } from "./options.js";
+import { isBuffer, isModule, isResponse, isUrl } from "./options.js";
 import { version } from "./version.js";
 import * as wasm32 from "./glue/wasm32.js";
 import * as wasm32Relaxed from "./glue/wasm32-relaxed.js";
@@ -120,7 +120,7 @@ function nameOf(module: WebAssembly.Module): WasmModule {
 
 /** `from` is of a kind that `load` accepts. */
 async function compile(from: unknown): Promise<WebAssembly.Module> {
-  if (from instanceof WebAssembly.Module) return from;
+  if (isModule(from)) return from;
   const found = bytesOf(from);
   // Bytes that were given are the engine's before their owner has them back.
   const { called, bytes } = found instanceof Promise ? await found : found;
@@ -179,8 +179,7 @@ async function bytesAt(url: URL): Promise<Candidate> {
   return isResponse(found) ? answered(found, called) : { called, bytes: found };
 }
 
-const isUnshared = (bytes: Uint8Array): bytes is Uint8Array<ArrayBuffer> =>
-  bytes.buffer instanceof ArrayBuffer;
+const isUnshared = (bytes: Uint8Array): bytes is Uint8Array<ArrayBuffer> => isBuffer(bytes.buffer);
 
 /** What a server answered. */
 async function answered(response: Response, called: string): Promise<Candidate> {

@@ -1,5 +1,5 @@
 import { InvalidArgumentError } from "./errors.js";
-import { Handle, isCompiled } from "./handle.js";
+import { Handle, isCompiled, isHandle } from "./handle.js";
 import type { CpuClass } from "./hardware.js";
 
 /**
@@ -96,7 +96,7 @@ const isLiteral = (value: object) => Object.getPrototypeOf(value) === Object.pro
 function isPlain(value: unknown): value is object {
   if (typeof value !== "object" || value === null || isRevoked(value)) return false;
   if (isLiteral(value)) return true;
-  return !(value instanceof Handle) && tag(value) === "[object Object]" && !isCompiled(value);
+  return !isHandle(value) && tag(value) === "[object Object]" && !isCompiled(value);
 }
 
 function unknownOption(
@@ -196,6 +196,10 @@ export const isStream = (value: unknown): value is ReadableStream =>
 export const isResponse = (value: unknown): value is Response =>
   isOf("Response", value, "arrayBuffer");
 
+/** @internal */
+export const isModule = (value: unknown): value is WebAssembly.Module =>
+  isOf("WebAssembly.Module", value);
+
 /** Throws for what is no `ArrayBuffer`, whichever realm it is from. */
 const bufferLength = Object.getOwnPropertyDescriptor(ArrayBuffer.prototype, "byteLength")!.get!;
 
@@ -209,9 +213,15 @@ export function isBuffer(value: unknown): value is ArrayBuffer {
   }
 }
 
+/** What kind of array a view of bytes is, whichever realm it is from, and whatever it says of itself. */
+const viewKind = Object.getOwnPropertyDescriptor(
+  Object.getPrototypeOf(Uint8Array.prototype),
+  Symbol.toStringTag,
+)!.get!;
+
 /** Whether a value is bytes, rather than a proxy of some. @internal */
 export const isBytes = (value: unknown): value is Uint8Array =>
-  ArrayBuffer.isView(value) && value instanceof Uint8Array;
+  viewKind.call(value) === "Uint8Array";
 
 /** One of a few values. @internal */
 export function oneOf<const T extends string | number | boolean>(values: readonly T[]): Option<T> {
@@ -257,6 +267,7 @@ export function show(value: unknown): string {
       if (value === null) return "null";
       if (isRevoked(value)) return "a proxy that was revoked";
       if (value instanceof Handle) return `a handle: pass it as an option, such as { executor }`;
+      if (isHandle(value)) return "a handle of another copy of uform: the program has loaded two";
       if (isUrl(value)) return `a ${cut(value.protocol)} URL`;
       return Array.isArray(value) ? showArray(value) : "an object";
     default:

@@ -11,8 +11,14 @@ import type { Backend, CompiledFiles } from "./backend/backend.js";
 import { Pace } from "./backend/turns.js";
 import { Folder, OpenFile } from "./disk.js";
 import { download, withoutSecrets } from "./download.js";
-import { InvalidArgumentError, IoError, OutOfMemoryError, translated } from "./errors.js";
-import { Handle } from "./handle.js";
+import {
+  InvalidArgumentError,
+  IoError,
+  messageOf,
+  OutOfMemoryError,
+  translated,
+} from "./errors.js";
+import { isHandle } from "./handle.js";
 import {
   isBlob,
   isBuffer,
@@ -83,7 +89,7 @@ export const sourceOption: Option<Place> = (value, refuse) => {
     const files = Array.from(value);
     return files.length > 0 && files.every(isFile) ? named(files) : refuse(expected);
   }
-  const isRecord = tag(value) === "[object Object]" && !(value instanceof Handle);
+  const isRecord = tag(value) === "[object Object]" && !isHandle(value);
   const files = isRecord ? Object.entries(value as object) : [];
   if (files.length === 0) refuse(expected);
   return new Map(files.map(([name, file]) => [name, incoming(name, file)]));
@@ -440,7 +446,7 @@ function gone(name: string): never {
 /** A file's chunks, until the signal is aborted. Not every engine iterates over streams. */
 async function* chunksOf(file: Incoming, signal: AbortSignal): AsyncGenerator<Uint8Array, void> {
   const { called, size, body } = file;
-  if (body instanceof Uint8Array) {
+  if (isBytes(body)) {
     checkThere(called, body, size);
     return yield body;
   }
@@ -504,7 +510,7 @@ function readerOf(file: Incoming, body: ReadableStream<Uint8Array>) {
 }
 
 function unreadable({ called, size }: Incoming, bytes: number, failure: unknown): never {
-  const reason = failure instanceof Error ? failure.message : String(failure);
+  const reason = messageOf(failure);
   const of = size === undefined ? "" : ` of ${size}`;
   throw new IoError(`${called}: reading it failed after ${bytes}${of} bytes: ${reason}`, {
     cause: failure,

@@ -26,8 +26,8 @@ if (!works("cargo", ["--version"]))
 installSystemPackages(missingSystemPackages());
 installNpmPackages(root);
 if (verb === "test") {
-  // Bundlers and runtimes, half a gigabyte that nothing else needs.
-  installNpmPackages(join(root, "tests", "bundlers"));
+  // Bundlers, runtimes and frameworks, a gigabyte that nothing else needs.
+  for (const folder of ["bundlers", "frameworks"]) installNpmPackages(join(root, "tests", folder));
   if (!works("chromium", ["--version"])) installBrowser();
 }
 process.exit(run("cargo", ["xtask", verb, ...rest]));

@@ -48,10 +48,10 @@ after(() => rmSync(folder, { recursive: true }));
 describe("the tarballs", () => {
   test("hold what is used, and nothing of the workshop", () => {
     const [main, platform] = manifests.map(({ files }) => files.map(({ path }) => path));
-    assert.deepEqual(platform.toSorted(), ["LICENSE", "package.json", "uform.node"]);
+    assert.deepEqual(platform.toSorted(), ["LICENSE", "bundled.mjs", "package.json", "uform.node"]);
     const strays = main.filter(
       (path) =>
-        !/^(dist\/[\w/-]+(\.m?js|\.d\.m?ts)|dist\/web\/(wasm[\w-]+\.wasm|package\.json)|LICENSE|README\.md|package\.json)$/.test(
+        !/^(dist\/[\w/-]+(\.m?js|\.d\.m?ts)|dist\/web\/(web\.cjs|wasm[\w-]+\.wasm|package\.json)|LICENSE|README\.md|package\.json)$/.test(
           path,
         ),
     );
@@ -163,12 +163,46 @@ describe("installed in an empty folder", () => {
     assert.ok(Math.min(...times) < 500, `${times} ms`);
   });
 
-  test("without the platform's package, the error says what to install", () => {
-    const bare = join(folder, "bare");
-    cpSync(join(app, "node_modules/uform"), join(bare, "node_modules/uform"), { recursive: true });
+  describe("an addon that does not load was always said to be missing. The error tells that", () => {
+    const name = "@uform/linux-x64-gnu";
     const script = `import("uform").then(({ Executor }) => Executor.forRam()).catch((error) => console.log(error.message))`;
-    const message = run(process.execPath, ["--eval", script], bare);
-    assert.match(message, /@uform\/linux-x64-gnu/);
+    /** The app's packages, changed, and what the error says there. */
+    const messageAfter = (called, change) => {
+      const copy = join(folder, called);
+      cpSync(join(app, "node_modules"), join(copy, "node_modules"), { recursive: true });
+      change(join(copy, "node_modules", name));
+      return run(process.execPath, ["--eval", script], copy);
+    };
+
+    test("it is not installed", () => {
+      const message = messageAfter("bare", (addon) => rmSync(addon, { recursive: true }));
+      assert.match(message, /not found from \S+uform\.js.*`npm install @uform\/linux-x64-gnu`/);
+      assert.doesNotMatch(message, /bundler/);
+    });
+
+    test("it is installed without its file", () => {
+      const message = messageAfter("copied", (addon) => rmSync(join(addon, "uform.node")));
+      assert.match(message, /is installed, but its file \S+uform\.node is missing/);
+    });
+
+    test("it is there, and the system refuses it", () => {
+      const message = messageAfter("cut", (addon) => writeFileSync(join(addon, "uform.node"), "x"));
+      assert.match(message, /\S+uform\.node, cannot be loaded on \S+ with glibc \S+: \S+/);
+    });
+
+    for (const [format, bundle] of [
+      ["esm", "moved.mjs"],
+      ["cjs", "moved.cjs"],
+    ]) {
+      test(`a bundle was moved away from it (${format})`, () => {
+        writeFileSync(join(app, "caught.mjs"), script);
+        const how = ["--bundle", "--platform=node", `--format=${format}`];
+        run(tool("esbuild"), ["caught.mjs", ...how, `--outfile=${join(folder, bundle)}`], app);
+        const message = run(process.execPath, [join(folder, bundle)], folder);
+        assert.ok(message.includes(`not found from ${join(folder, bundle)}`), message);
+        assert.match(message, /keep uform out of the bundle/);
+      });
+    }
   });
 });
 

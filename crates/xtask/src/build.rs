@@ -71,7 +71,8 @@ fn typescript_for_node() -> Result {
     join(
         "ts/index.ts",
         &dist.join("uform.js"),
-        &["--platform=node", "--format=cjs"],
+        // Tracers and bundlers of programs look for the addons' names here.
+        &["--platform=node", "--format=cjs", "--external:@uform/*"],
     )?;
     write_entry(&dist)
 }
@@ -79,6 +80,16 @@ fn typescript_for_node() -> Result {
 fn typescript_for_the_web() -> Result {
     run(npm_program("tsc").args(["--project", "tsconfig.web.json"]))?;
     let web = root().join("dist/web");
+    // First, from what the compiler made: the other is written over it.
+    join(
+        "dist/web/web.js",
+        &web.join("web.cjs"),
+        &[
+            "--format=cjs",
+            "--define:import.meta.url=moduleUrl",
+            &format!("--banner:js={FOR_REQUIRE}"),
+        ],
+    )?;
     // As compiled: the modules' JavaScript halves are beside that.
     join(
         "dist/web/web.js",
@@ -87,10 +98,15 @@ fn typescript_for_the_web() -> Result {
     )?;
     // The same sources are CommonJS in the folder above.
     let package = web.join("package.json");
-    let text = "{ \"type\": \"module\", \"sideEffects\": [\"./web.js\"] }\n";
+    let text = "{ \"type\": \"module\", \"sideEffects\": [\"./web.cjs\", \"./web.js\"] }\n";
     fs::write(&package, text)
         .map_err(|error| format!("cannot write {}: {error}", package.display()))
 }
+
+/// What the web entry lacks as CommonJS, which test runners load that take Node.js for a browser: its own
+/// address, and what jsdom leaves out.
+const FOR_REQUIRE: &str = "const { TextDecoder, TextEncoder } = require(\"node:util\"); \
+    const moduleUrl = require(\"node:url\").pathToFileURL(__filename).href;";
 
 /// Joins the modules behind an entry: to find, read and compile each by itself takes longer than all that
 /// they do while they are imported.

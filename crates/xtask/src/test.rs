@@ -91,6 +91,7 @@ fn node_tests(depth: Depth) -> Result<Command> {
         "tests/package",
         "tests/browser",
         "tests/bundlers",
+        "tests/frameworks",
         "tests/bench",
         "examples",
     ] {
