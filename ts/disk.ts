@@ -2,7 +2,7 @@
  * A model's folder on this machine, for WebAssembly in Node.js, Deno and Bun: there JavaScript has files. The
  * addon reads its own; its messages are the same.
  */
-import type { FileReader } from "./ahead.js";
+import type { FileReader } from "./read_ahead.js";
 import {
   CorruptModelError,
   InvalidArgumentError,

@@ -41,8 +41,8 @@ export interface ExecutorForRamConfig {
    */
   memoryDomains?: readonly number[] | undefined;
   /**
-   * How many threads. Absent or 0: 7/8 of the cores those domains carry that this process may use
-   * (affinity mask, cpuset and CPU quota counted), at least one.
+   * How many threads. Absent or 0: 7/8 of the cores those domains carry that this process may use,
+   * to the nearest whole number and at least one (affinity mask, cpuset and CPU quota counted).
    */
   threads?: number | undefined;
   /** The class of kernels. Absent: the CPU's own. */

@@ -12,8 +12,8 @@ export interface ThreadPoolConfig {
    */
   memoryDomains?: readonly number[] | undefined;
   /**
-   * How many threads. Absent or 0: 7/8 of the cores those domains carry that this process may use
-   * (affinity mask, cpuset and CPU quota counted), at least one.
+   * How many threads. Absent or 0: 7/8 of the cores those domains carry that this process may use,
+   * to the nearest whole number and at least one (affinity mask, cpuset and CPU quota counted).
    */
   threads?: number | undefined;
   /** What its threads are called: 1 to 15 bytes. Absent: `"uform-pool"`. */

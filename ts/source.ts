@@ -6,7 +6,7 @@
  * backend's memory as it comes, a piece at a time, between which the event loop turns. Weights stay in JavaScript's memory where that of the backend would only
  * grow. What is taken from a server can be kept in the browser's cache.
  */
-import { Ahead } from "./ahead.js";
+import { Ahead } from "./read_ahead.js";
 import type { Backend, CompiledFiles } from "./backend/backend.js";
 import { Pace } from "./backend/turns.js";
 import { Folder, OpenFile } from "./disk.js";

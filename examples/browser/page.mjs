@@ -66,7 +66,7 @@ async function readAndSearch() {
   await search();
 }
 
-/** Whoever needs the model waits for the same download. */
+/** All calls that need the model wait for the same download. */
 function open() {
   return (opening ??= openModel().catch((failure) => {
     opening = undefined;

@@ -10,7 +10,7 @@ import { Executor, Model } from "uform";
 import { readPassages } from "./passages.mjs";
 import { progressBar } from "./progress.mjs";
 
-/** Asked when nobody is there to ask. */
+/** Asked when there is no terminal to ask at. */
 const QUESTION = "How do I check that my package works for people who use types?";
 
 const { values: options, positionals: paths } = parseArgs({

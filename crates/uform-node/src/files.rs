@@ -4,7 +4,7 @@ use crate::errors::{Result, refusal};
 use napi::bindgen_prelude::{External, Uint8Array};
 use napi_derive::napi;
 use std::cell::RefCell;
-use uform::model::{files::Memory, wanted::wanted};
+use uform::model::{files::Memory, load::wanted::wanted};
 
 /// The files' handle in JavaScript.
 pub type CompiledFiles = External<RefCell<Memory>>;

@@ -4,7 +4,10 @@ use crate::errors::{Result, refusal, thrown};
 use js_sys::{Function, Uint8Array};
 use std::cell::RefCell;
 use std::sync::Arc;
-use uform::model::{blob::Reader, files::Memory, wanted::wanted};
+use uform::model::{
+    files::{Memory, blob::Reader},
+    load::wanted::wanted,
+};
 use uform::{Error, Status};
 use wasm_bindgen::JsCast;
 use wasm_bindgen::JsValue;

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use uform::executor::Executor;
 use uform::kernels::Precision;
-use uform::model::folder::Folder;
-use uform::model::opened::Opened;
+use uform::model::files::folder::Folder;
+use uform::model::load::opened::Opened;
 use uform::model::tokenizer::Tokenizer;
 use uform::model::{EncodeOptions, Model, ModelOptions, Texts};
 use uform::placement::RamOptions;

@@ -30,7 +30,7 @@ pub struct RamOptions {
     /// Ids of the memory domains to run near and compute in; empty: absent, every one this
     /// process may allocate on, with threads and memory wherever the system puts them.
     pub memory_domains: Vec<u32>,
-    /// How many threads; absent: 7/8 of the cores that the memory domains carry and this
+    /// How many threads; absent: 7/8, to the nearest whole number, of the cores that the memory domains carry and this
     /// process may use, at least one.
     pub threads: Option<u64>,
     /// The kernels' class; absent: the CPU's own.
@@ -57,7 +57,7 @@ pub struct ThreadPoolOptions {
     /// Ids of the memory domains on whose cores, together, the threads run and whose memory they
     /// take. Empty: wherever the system puts them.
     pub memory_domains: Vec<u32>,
-    /// How many threads; absent: 7/8 of the cores those domains carry that this process may
+    /// How many threads; absent: 7/8, to the nearest whole number, of the cores those domains carry that this process may
     /// use, at least one.
     pub threads: Option<u64>,
     /// What its threads are called, 1 to 15 bytes; absent: `uform-pool`.

@@ -11,7 +11,7 @@ use uform::{
     Result, Status,
     executor::Executor,
     kernels::Precision,
-    model::{Model, ModelOptions, files::Memory, opened::Opened},
+    model::{Model, ModelOptions, files::Memory, load::opened::Opened},
 };
 
 use Status::{CorruptModel, NotFound, Unsupported};

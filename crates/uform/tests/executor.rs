@@ -154,7 +154,7 @@ fn options_out_of_range_are_named() {
     }
     let executor = Executor::for_ram(&RamOptions::default()).unwrap();
     let cores = thread::available_parallelism().unwrap().get();
-    assert_eq!(executor.threads(), (cores * 7 / 8).max(1));
+    assert_eq!(executor.threads(), ((cores * 7 + 4) / 8).max(1));
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn an_executor_tells_what_it_counted() {
     let executor = Executor::for_ram(&near(&[domain()], None)).unwrap();
     let told = executor.describe();
     assert_eq!(told.kind, ExecutorKind::Ram);
-    assert_eq!(told.threads, (told.cores.len() * 7 / 8).max(1));
+    assert_eq!(told.threads, ((told.cores.len() * 7 + 4) / 8).max(1));
     assert_eq!(told.memory_domains, [domain()]);
     assert_eq!(
         (told.outstanding, told.deferred_limit, told.mood),

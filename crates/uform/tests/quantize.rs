@@ -19,10 +19,10 @@ use tempfile::TempDir;
 use uform::executor::{Control, Executor};
 use uform::hardware::CpuClass;
 use uform::kernels::{Kernels, Precision};
+use uform::model::checkpoint::weights::Weights;
+use uform::model::files::folder::Folder;
 use uform::model::files::{Memory, Source};
-use uform::model::folder::Folder;
 use uform::model::quantize::{Quantization, WeightFormat};
-use uform::model::weights::Weights;
 use uform::model::{EncodeOptions, Model, ModelOptions, Pooling, Texts};
 use uform::{Error, Status};
 

@@ -12,9 +12,9 @@ use serde_json::json;
 use uform::executor::Executor;
 use uform::model::{
     EncodeOptions, Model, ModelOptions, Pooling, Texts,
+    files::folder::Folder,
     files::{Memory, Source},
-    folder::Folder,
-    opened::Opened,
+    load::opened::Opened,
     tokenizer::{Count, Tokenizer},
 };
 

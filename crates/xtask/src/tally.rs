@@ -1,7 +1,56 @@
-//! How many tests passed, read from the closing lines of their runners.
+//! How many tests passed, read from the closing lines of their runners, and how long it took.
 
 use std::fmt;
 use std::ops::AddAssign;
+use std::time::{Duration, Instant};
+
+use crate::Result;
+
+/// What was built and run, in order, with the time each took.
+#[derive(Default)]
+pub struct Report {
+    /// All tests together.
+    pub sum: Tally,
+    rows: Vec<(&'static str, Duration)>,
+}
+
+impl Report {
+    /// Times a step without tests of its own.
+    ///
+    /// # Errors
+    /// Those of the step.
+    pub fn time<T>(&mut self, name: &'static str, step: impl FnOnce() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        let outcome = step();
+        self.rows.push((name, start.elapsed()));
+        outcome
+    }
+
+    /// Times a runner and adds its tests up.
+    ///
+    /// # Errors
+    /// Those of the runner, when it could not be started.
+    pub fn run(&mut self, name: &'static str, runner: impl FnOnce() -> Result<Tally>) -> Result {
+        let tally = self.time(name, runner)?;
+        self.sum += tally;
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, took) in &self.rows {
+            writeln!(f, "{:>5} s  {name}", took.as_secs())?;
+        }
+        let all: Duration = self.rows.iter().map(|(_, took)| *took).sum();
+        let (minutes, seconds) = (all.as_secs() / 60, all.as_secs() % 60);
+        writeln!(
+            f,
+            "All tests, building included, took {minutes} min {seconds} s."
+        )?;
+        write!(f, "{}", self.sum)
+    }
+}
 
 /// Tests counted by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

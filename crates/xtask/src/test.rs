@@ -4,10 +4,9 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use crate::command::{announce, cannot_start, cargo, node, npm_program, run};
-use crate::tally::Tally;
+use crate::tally::{Report, Tally};
 use crate::{Result, arm, build, kernels, model, newer_node, root, wasm_kernels};
 
 /// How often the patient tests (leaks, races, fuzzing) repeat.
@@ -21,46 +20,47 @@ pub enum Depth {
 
 /// Runs all runners even when one fails: a failure in Rust does not hide one in TypeScript.
 pub fn all(depth: Depth) -> Result {
-    let start = Instant::now();
-    build::all()?;
-    model::fetch()?;
+    let mut report = Report::default();
+    report.time("the package", || build::all(build::Addon::Checkout))?;
+    report.time("the model", model::fetch)?;
     // Compiled by itself first, because the quiet runner below would hide cargo's progress.
-    run(cargo().args(["test", "--workspace", "--no-run"]))?;
-    run(models()?.arg("--no-run"))?;
-    let arm = arm::tests()?;
-    let modules = wasm_kernels::tests()?;
+    report.time("tests, compiled", || {
+        run(cargo().args(["test", "--workspace", "--no-run"]))?;
+        run(models()?.arg("--no-run"))
+    })?;
+    let arm = report.time("tests for Arm, compiled", arm::tests)?;
+    let modules = report.time("tests for WebAssembly, compiled", wasm_kernels::tests)?;
 
-    let mut sum = Tally::default();
-    sum += counted(
-        cargo().args(["test", "--workspace", "--quiet", "--no-fail-fast"]),
-        depth,
-    )?;
-    sum += counted(&mut models()?, depth)?;
-    for kernels in [arm, modules] {
-        match kernels {
-            Some(commands) => {
-                for mut command in commands {
-                    sum += counted(&mut command, depth)?;
-                }
-            }
-            None => sum.skipped += 1,
-        }
+    report.run("Rust", || {
+        counted(
+            cargo().args(["test", "--workspace", "--quiet", "--no-fail-fast"]),
+            depth,
+        )
+    })?;
+    report.run("the executor, by a model checker", || {
+        counted(&mut models()?, depth)
+    })?;
+    for (name, kernels) in [("kernels on Arm", arm), ("kernels in WebAssembly", modules)] {
+        report.run(name, || counted_all(kernels, depth))?;
     }
-    sum += counted(&mut node_tests(depth)?, depth)?;
-    sum += outcome(kernels::check());
-    sum += one(npm_program("tsc").args(["--project", "tests/types/tsconfig.json", "--noEmit"]));
+    report.run("Node.js, browsers, bundlers", || {
+        counted(&mut node_tests(depth)?, depth)
+    })?;
+    report.run("the GPU kernels, compiled again", || {
+        Ok(outcome(kernels::check()))
+    })?;
+    report.run("types", || {
+        Ok(outcome(run(npm_program("tsc").args([
+            "--project",
+            "tests/types/tsconfig.json",
+            "--noEmit",
+        ]))))
+    })?;
 
-    let seconds = start.elapsed().as_secs();
-    println!(
-        "\nAll tests, building included, took {} min {} s.",
-        seconds / 60,
-        seconds % 60
-    );
-    println!("{sum}");
-    if sum.failed == 0 {
-        Ok(())
-    } else {
-        Err(format!("{} tests failed", sum.failed))
+    println!("\n{report}");
+    match report.sum.failed {
+        0 => Ok(()),
+        failed => Err(format!("{failed} tests failed")),
     }
 }
 
@@ -116,6 +116,20 @@ fn test_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Runs some runners one after the other; without any, one test was skipped.
+fn counted_all(commands: Option<Vec<Command>>, depth: Depth) -> Result<Tally> {
+    let mut sum = Tally::default();
+    match commands {
+        Some(commands) => {
+            for mut command in commands {
+                sum += counted(&mut command, depth)?;
+            }
+        }
+        None => sum.skipped = 1,
+    }
+    Ok(sum)
+}
+
 /// Runs a test runner, showing its output, and counts what it reports.
 fn counted(command: &mut Command, depth: Depth) -> Result<Tally> {
     // Colours would hide the counts.
@@ -150,11 +164,6 @@ fn counted(command: &mut Command, depth: Depth) -> Result<Tally> {
         tally.failed += 1;
     }
     Ok(tally)
-}
-
-/// A command that is one test by itself.
-fn one(command: &mut Command) -> Tally {
-    outcome(run(command))
 }
 
 /// One test, by how it ended.

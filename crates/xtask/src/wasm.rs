@@ -1,18 +1,13 @@
 //! The WebAssembly modules and the JavaScript that calls them, into `dist/web/`.
 //!
-//! The same crate is compiled for several sets of features with one profile. Addresses of 64 bits are a
-//! target without a standard library of its own, which is compiled along, in a target folder of
-//! its own: what a compiler is told for it would have it compile the others anew, by turns.
-//! wasm-bindgen then writes the JavaScript half, as a library: its command line takes minutes to install.
+//! The same crate is compiled for several sets of features with one profile. What a set adds is for our own
+//! crates, so that modules of one target share all others. Addresses of 64 bits are a target without a
+//! standard library of its own, which is compiled along.
+//! `crates/wasm-bind` then writes the JavaScript half.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use wasm_bindgen_cli_support::Bindgen;
+use std::thread;
 
 use crate::command::{cargo, run};
 use crate::toolchain::{rust_source, rust_target};
@@ -23,6 +18,7 @@ struct Module {
     /// What the file is called, and what `ts/modules.ts` calls it.
     name: &'static str,
     target: &'static str,
+    /// What our own crates are compiled with, beyond [`Module::everywhere`].
     features: &'static str,
 }
 
@@ -30,12 +26,12 @@ const MODULES: [Module; 3] = [
     Module {
         name: "wasm32",
         target: TARGET,
-        features: "+simd128",
+        features: "",
     },
     Module {
         name: "wasm32-relaxed",
         target: TARGET,
-        features: "+simd128,+relaxed-simd",
+        features: "+relaxed-simd",
     },
     Module {
         name: "wasm64",
@@ -56,9 +52,6 @@ const IN_ORDER: &str = "-C llvm-args=-pre-RA-sched=source";
 /// Our own crates that a module is made of.
 const OWN: [&str; 3] = ["uform", "uform-kernels", "uform-wasm"];
 
-/// The most bytes of a module and its JavaScript half, gzipped.
-const MOST_PACKED: usize = 600_000;
-
 /// Sees to what the modules are compiled with besides a compiler.
 pub fn prepare() -> Result {
     rust_target(TARGET)?;
@@ -78,129 +71,72 @@ pub fn make(names: &[String]) -> Result {
     prepare()?;
     let wanted =
         |module: &&Module| names.is_empty() || names.iter().any(|name| name == module.name);
-    for module in MODULES.iter().filter(wanted) {
-        module.bind(&module.compile()?, &folder)?;
-    }
-    Ok(())
+    let (wide, plain): (Vec<_>, Vec<_>) = MODULES
+        .iter()
+        .filter(wanted)
+        .partition(|module| module.target == WIDE_TARGET);
+    let make = |modules: Vec<&Module>| {
+        modules
+            .into_iter()
+            .try_for_each(|module| bind(module, &module.compile()?, &folder))
+    };
+    // Each ends in one long step on one core.
+    thread::scope(|scope| {
+        let wide = scope.spawn(|| make(wide));
+        make(plain)?;
+        wide.join()
+            .unwrap_or_else(|_| Err("making a module panicked".into()))
+    })
 }
 
 impl Module {
     fn compile(&self) -> Result<PathBuf> {
-        // A folder each: in one, what is compiled for the one module would be out of date for the next.
-        let folder = crate::target()?.join(self.name);
+        // A folder for each target: cargo would wait for the other's.
+        let folder = crate::target()?.join(self.target);
         let mut command = cargo();
         command
             .args(["build", "--package", "uform-wasm", "--profile", "wasm"])
             .args(["--target", self.target, "--target-dir"])
             .arg(&folder);
-        match self.target {
-            WIDE_TARGET => self.wide(&mut command),
-            _ => self.plain(&mut command),
+        // Flags for single packages are new to cargo: a stable one takes them when it is told that it
+        // bootstraps.
+        command
+            .args(["-Z", "profile-rustflags"])
+            .env("RUSTC_BOOTSTRAP", "1")
+            // Instead of those in `.cargo/config.toml`.
+            .env("RUSTFLAGS", format!("{IN_ORDER} {}", self.everywhere()));
+        if self.target == WIDE_TARGET {
+            command.args(["-Z", "build-std=std,panic_abort"]);
+        }
+        for package in OWN {
+            let flags = format!("rustflags = [\"-Ctarget-feature={}\"]", self.features);
+            command
+                .arg("--config")
+                .arg(format!("profile.wasm.package.{package}.{flags}"));
         }
         run(&mut command)?;
         Ok(folder.join(self.target).join("wasm/uform_wasm.wasm"))
     }
 
-    fn plain(&self, command: &mut Command) {
-        let features = self.features;
-        // Instead of those in `.cargo/config.toml`.
-        let flags =
-            format!("{IN_ORDER} -C target-feature={features} --cfg getrandom_backend=\"wasm_js\"");
-        command.env("RUSTFLAGS", flags);
-    }
-
-    /// The standard library is compiled along, which a stable compiler does when it is told that it
-    /// bootstraps. The features are for our own crates: of the others one looks for its instructions
-    /// where only addresses of 32 bits have them.
-    fn wide(&self, command: &mut Command) {
-        command
-            .args(["-Z", "build-std=std,panic_abort", "-Z", "profile-rustflags"])
-            .env("RUSTC_BOOTSTRAP", "1")
-            .env(
-                "RUSTFLAGS",
-                format!("{IN_ORDER} --cfg getrandom_backend=\"custom\""),
-            );
-        let features = self.features;
-        for package in OWN {
-            let flags = format!("rustflags = [\"-Ctarget-feature={features}\"]");
-            command
-                .arg("--config")
-                .arg(format!("profile.wasm.package.{package}.{flags}"));
+    /// What all crates are compiled with. With addresses of 64 bits no features: of the others' crates one
+    /// looks for its instructions where only addresses of 32 bits have them.
+    fn everywhere(&self) -> &'static str {
+        match self.target {
+            WIDE_TARGET => "--cfg getrandom_backend=\"custom\"",
+            _ => "-C target-feature=+simd128 --cfg getrandom_backend=\"wasm_js\"",
         }
-    }
-
-    /// Writes the JavaScript half into `glue/`, and the module beside that folder.
-    fn bind(&self, compiled: &Path, folder: &Path) -> Result {
-        let glue = folder.join("glue");
-        let bound = Bindgen::new()
-            .input_path(compiled)
-            .out_name(self.name)
-            .web(true)
-            .and_then(|bindgen| {
-                bindgen
-                    .typescript(false)
-                    .omit_default_module_path(true)
-                    .remove_name_section(true)
-                    .remove_producers_section(true)
-                    .generate(&glue)
-            });
-        bound.map_err(|error| format!("wasm-bindgen: {error:#}"))?;
-        let written = glue.join(format!("{}_bg.wasm", self.name));
-        let module = folder.join(format!("{}.wasm", self.name));
-        fs::rename(&written, &module).map_err(|error| cannot("move", &written, error))?;
-        let script = glue.join(format!("{}.js", self.name));
-        fetch_nothing(&script)?;
-        self.tell_size(&module, &script)
-    }
-
-    /// What a page downloads, beside the package's own JavaScript.
-    fn tell_size(&self, module: &Path, glue: &Path) -> Result {
-        let (mut raw, mut packed) = (0, 0);
-        for file in [module, glue] {
-            let bytes = fs::read(file).map_err(|error| cannot("read", file, error))?;
-            raw += bytes.len();
-            packed += gzipped(&bytes).map_err(|error| cannot("compress", file, error))?;
-        }
-        eprintln!(
-            "{}: {} KB, {} KB gzipped",
-            self.name,
-            raw.div_ceil(1000),
-            packed.div_ceil(1000)
-        );
-        if packed > MOST_PACKED {
-            return Err(format!(
-                "{} has {packed} bytes gzipped, more than the {MOST_PACKED} a page should download",
-                self.name
-            ));
-        }
-        Ok(())
     }
 }
 
-/// Has the JavaScript half look first whether it was given a compiled module, as it always is: only then does
-/// it not ask for `Request` and `Response`, by which Node.js would load all of fetch, for longer than the
-/// module takes to compile.
-fn fetch_nothing(script: &Path) -> Result {
-    let mut text = fs::read_to_string(script).map_err(|error| cannot("read", script, error))?;
-    for (name, class) in [("module_or_path", "Request"), ("module", "Response")] {
-        let asks = format!("typeof {class} === 'function' && {name} instanceof {class}");
-        if text.matches(&asks).count() != 1 {
-            return Err(format!(
-                "{}: wasm-bindgen no longer asks once for `{asks}`",
-                script.display()
-            ));
-        }
-        let first = format!("!({name} instanceof WebAssembly.Module) && {asks}");
-        text = text.replace(&asks, &first);
-    }
-    fs::write(script, text).map_err(|error| cannot("write", script, error))
-}
-
-/// How many bytes are left of these by gzip, as servers use it.
-fn gzipped(bytes: &[u8]) -> std::io::Result<usize> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::new(9));
-    encoder.write_all(bytes)?;
-    Ok(encoder.finish()?.len())
+/// Writes a module's JavaScript half into `glue/`, and the module beside that folder.
+///
+/// A program of its own does it: what it is made of takes a minute to compile, and most chores do without.
+fn bind(module: &Module, compiled: &Path, folder: &Path) -> Result {
+    run(cargo()
+        .args(["run", "--quiet", "--package", "wasm-bind", "--"])
+        .arg(compiled)
+        .arg(folder)
+        .arg(module.name))
 }
 
 fn cannot(what: &str, path: &Path, error: std::io::Error) -> String {

@@ -23,14 +23,14 @@
 //! | `team`, `gate`, `bell` | how lanes share one job, and why no wake-up is lost |
 //! | `borrowed`, `pools` | lanes that are a ForkUnion pool's threads, and whose turn it is on them |
 //! | `devices` | the GPUs that are driven, and which those are |
-//! | `shelf` | memory of results on a GPU, small pieces of which are kept |
+//! | `result_pool` | memory of results on a GPU, small pieces of which are kept |
 //! | `thread_pool` | a ForkUnion pool of our own |
 //! | `forkunion` | ForkUnion's C interface |
 //! | `pace`, `mood`, `futex` | how a thread waits: spinning for a while, then asleep |
 //! | `scratch` | a lane's memory, kept from call to call |
-//! | `seat`, `near` | how threads of ours, and nobody else's, get to their cores and memory |
+//! | `affinity`, `near` | how threads of ours, and nobody else's, get to their cores and memory |
 //! | `description` | what `describe()` tells |
-//! | `inside` | which executors a thread must not wait for, being inside them |
+//! | `reentrancy` | which executors a thread must not wait for, being inside them |
 //!
 //! A call sees its lanes through [`ForkJoin`] and the queue sees its calls through
 //! one trait, so neither who the threads belong to nor what a call computes is
@@ -51,14 +51,16 @@
 
 mod call;
 mod description;
-mod inside;
 mod mood;
 mod order;
+mod reentrancy;
 mod scratch;
 mod steps;
 mod sync;
 mod work;
 
+#[cfg(feature = "native")]
+mod affinity;
 #[cfg(feature = "native")]
 mod bell;
 #[cfg(feature = "native")]
@@ -78,9 +80,7 @@ mod pace;
 #[cfg(feature = "native")]
 mod pools;
 #[cfg(feature = "native")]
-mod seat;
-#[cfg(feature = "native")]
-mod shelf;
+mod result_pool;
 #[cfg(feature = "native")]
 mod team;
 #[cfg(feature = "native")]
@@ -104,9 +104,9 @@ pub use devices::{DeviceDescription, Devices, Driven, DrivenDevice, Scratch};
 pub use mood::Mood;
 #[cfg(feature = "native")]
 pub(crate) use near::Near;
-pub use scratch::Arena;
 #[cfg(feature = "native")]
-pub use shelf::{Piece, Shelf};
+pub use result_pool::{ResultBuffer, ResultPool};
+pub use scratch::Arena;
 pub use steps::{complete, pause};
 #[cfg(feature = "native")]
 pub use thread_pool::ThreadPool;
@@ -119,8 +119,8 @@ use std::iter;
 use std::sync::Arc;
 
 use call::{Admission, Call, Deferred, Queued, guarded, tell};
-use inside::{inside, is_inside};
 use order::{Order, Ticket};
+use reentrancy::{inside, is_inside};
 use sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock, mpsc};
 use threads::Threads;
 use work::Once;
@@ -872,9 +872,10 @@ fn lanes_of(threads: Option<u64>, place: &Place) -> Result<usize> {
     }
 }
 
-/// 7/8 of the cores, so that the program's own threads keep some; at least one.
+/// 7/8 of the cores, to the nearest whole number: from seven cores on, the program's own threads
+/// keep one. On fewer that one would cost more than it gives.
 fn default_lanes(cores: usize) -> usize {
-    (cores * 7 / 8).clamp(1, MOST_THREADS)
+    ((cores * 7 + 4) / 8).clamp(1, MOST_THREADS)
 }
 
 /// How many deferred calls this `deferred_limit` means.
@@ -894,13 +895,16 @@ mod tests {
     use super::default_lanes;
 
     #[test]
-    fn seven_eighths_of_the_cores_and_at_least_one() {
+    fn seven_eighths_of_the_cores_to_the_nearest_whole_number() {
         let table = [
             (1, 1),
-            (2, 1),
-            (3, 2),
-            (4, 3),
+            (2, 2),
+            (3, 3),
+            (4, 4),
+            (6, 5),
+            (7, 6),
             (8, 7),
+            (12, 11),
             (15, 13),
             (16, 14),
             (9999, 1024),

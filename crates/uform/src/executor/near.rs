@@ -9,7 +9,7 @@ use std::panic;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Builder, ScopedJoinHandle};
 
-use super::seat::{Here, prefer_memory};
+use super::affinity::{Here, prefer_memory};
 use super::sync::{Mutex, lock};
 use super::threads::block_signals;
 use crate::kernels::{ForkJoin, Solo};

@@ -8,9 +8,9 @@ use std::ffi::CString;
 use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 
+use super::affinity::{Here, pin_to_all};
 use super::forkunion::Spawned;
 use super::pools::Pool;
-use super::seat::{Here, sit_all_over};
 use super::threads::block_signals;
 use crate::placement::{Place, ThreadPoolOptions};
 use crate::{Error, Result, Status, quoted};
@@ -144,7 +144,7 @@ impl Keeper {
             .name(name.to_string_lossy().into_owned())
             .spawn(move || {
                 block_signals();
-                let refused = sit_all_over(&place, &Here);
+                let refused = pin_to_all(&place, &Here);
                 let pool = Spawned::new(&name, threads);
                 _ = up.send(pool.as_ref().map(|pool| (pool.address(), refused)));
                 if pool.is_some() {

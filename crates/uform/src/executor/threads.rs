@@ -18,13 +18,13 @@ use std::process;
 use std::sync::{Arc, TryLockError};
 
 use super::Core;
+use super::affinity::{Here, pin};
 use super::bell::Bell;
 use super::borrowed::Borrowed;
-use super::inside::inside;
 use super::mood::Mood;
 use super::pace::Pace;
 use super::pools::Turn;
-use super::seat::{Here, sit};
+use super::reentrancy::inside;
 use super::sync::thread::{Builder, JoinHandle};
 use super::sync::{AtomicBool, Mutex, Ordering, lock, mpsc};
 use super::team::Team;
@@ -271,7 +271,7 @@ impl Threads {
     /// The conductor's life.
     fn conduct(&self, core: &Arc<Core>, up: &mpsc::Sender<io::Result<()>>) {
         self.find_room(&core.place);
-        core.seat(0);
+        core.pin(0);
         let mut workers = Vec::new();
         let hired = self.hire(core, &mut workers);
         let complete = hired.is_ok();
@@ -310,7 +310,7 @@ impl Threads {
             let worker = Builder::new()
                 .name(format!("uform-{lane}"))
                 .spawn(move || {
-                    core.seat(lane);
+                    core.pin(lane);
                     // A worker outlives the executor's users, and must not keep it from ending.
                     let name = core.name();
                     drop(core);
@@ -328,9 +328,9 @@ impl Threads {
 
 impl Core {
     /// Puts the calling thread, which is that of a lane, on its cores and its memory near them.
-    fn seat(&self, lane: usize) {
+    fn pin(&self, lane: usize) {
         if let Some(domain) = self.place.of_lane(lane, self.lanes) {
-            let refused = sit(domain, &Here);
+            let refused = pin(domain, &Here);
             let mut told = lock(&self.refused);
             for sentence in refused {
                 if !told.contains(&sentence) {

@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use super::call::Queued;
-use super::inside::inside;
 use super::mood::{Mood, SharedMood};
+use super::reentrancy::inside;
 use super::scratch::Arena;
 use super::steps::{Steps, step};
 use super::sync::{Mutex, lock};

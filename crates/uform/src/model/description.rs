@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::fingerprint::Fingerprint;
-use super::pooling_mode::Pooling;
-use super::{Model, Residency, config};
+use super::Model;
+use super::Residency;
 use crate::hardware::{CpuClass, GpuClass};
 use crate::kernels::Precision;
+use crate::model::architecture::bert;
+use crate::model::checkpoint::fingerprint::Fingerprint;
+use crate::model::settings::pooling_mode::Pooling;
 
 /// What a loaded model is, and how it computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +53,7 @@ impl Model {
         let parts = &self.shared.parts;
         let settings = &parts.settings;
         Description {
-            architecture: config::ARCHITECTURE,
+            architecture: bert::ARCHITECTURE,
             parameters: parts.parameters,
             dimensions: parts.dimensions(),
             token_limit: parts.tokenizer.limit(),

@@ -1,70 +1,44 @@
 //! Files to weights, texts to vectors.
 //!
-//! A [`Model`] is read once and never changes. Its files come from a
-//! [`files::Source`]: a [`folder::Folder`] or bytes in memory ([`wanted`]: which of them, where none is listed). `modules.json` says
-//! which steps lead from text to vector ([`modules`]), `config.json` how large the
-//! encoder is ([`config`]), and a handful of small files how the model wants to be
-//! used ([`settings`], [`prompts`]). The numbers are in safetensors files
-//! ([`blob`], [`tensors`], [`weights`], and of 8 bits [`quantized`]), the vocabulary in `tokenizer.json`
-//! ([`tokenizer_file`], [`tokenizer`], `pipeline`, `words`, `division`). `load` reads all of it in order; what is wrong
-//! with a file is said there, by name, before anything is computed. On the way it takes the
-//! model's [`Fingerprint`], and a loaded model can tell what it is ([`Description`]). `quantize`
-//! writes a model's files again, with smaller weights.
+//! A [`Model`] is read once and never changes. From the ground up:
 //!
-//! A deferred call and its neighbours of one kind (`call`), or an immediate one, go
-//! through `encode` (texts to tokens, tokens to blocks, blocks to vectors), `plan` (which lane computes which block), `bert` (the layers),
-//! `pooling`, and the optional heads in `dense`.
+//! | folder | what it answers |
+//! | --- | --- |
+//! | [`files`] | where bytes come from: a folder, memory |
+//! | [`checkpoint`] | names to tensors: safetensors, shards, stored types, the fingerprint |
+//! | [`settings`] | how the model wants to be used: `modules.json`, pooling, prompts, limits |
+//! | [`architecture`] | what `config.json` says of the encoder |
+//! | [`tokenizer`] | text to token ids |
+//! | `ram`, `vram` | the encoder and its heads in host memory, or on GPUs |
+//! | [`load`] | all of the files, read in order: an error names the file before anything is computed |
+//! | `encode` | calls: texts to tokens, tokens to blocks, blocks over lanes, vectors |
+//! | [`quantize`] | a model's files written again with smaller weights |
 //!
-//! A model *resides* in host memory, or in the memory of GPUs (`vram`), where its results stay as
-//! well; an executor computes models of one residency ([`Residency`]).
+//! A model *resides* in host memory or in the memory of GPUs, where its results stay as well. An
+//! executor computes models of one residency ([`Residency`]).
 
-mod bert;
-pub mod blob;
-mod call;
-pub mod config;
-mod dense;
+pub mod architecture;
+pub mod checkpoint;
 mod description;
-mod division;
-pub mod document;
-mod embeddings;
 mod encode;
 pub mod files;
-mod fingerprint;
-#[cfg(feature = "native")]
-pub mod folder;
-mod load;
-pub mod modules;
-pub mod nearest;
-pub mod opened;
-mod pipeline;
-mod plan;
-mod pooling;
-pub mod pooling_mode;
-pub mod prompts;
+pub mod load;
+mod options;
 #[cfg(feature = "native")]
 pub mod quantize;
-pub mod quantized;
-mod request;
+mod ram;
 mod residency;
 pub mod settings;
-pub mod tensors;
 #[cfg(test)]
 mod tests;
-mod texts;
-mod tokenized;
 pub mod tokenizer;
-pub mod tokenizer_file;
 #[cfg(feature = "native")]
 mod vram;
-pub mod wanted;
-pub mod weights;
-mod words;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use self::bert::Bert;
-use self::call::Call;
-use self::dense::Head;
+use self::encode::call::Call;
+use self::ram::Ram;
 use self::settings::Settings;
 use self::tokenizer::Tokenizer;
 #[cfg(feature = "native")]
@@ -73,56 +47,18 @@ use self::vram::Vram;
 use crate::executor::Turns;
 use crate::executor::{Control, Executor};
 use crate::hardware::{CpuClass, GpuClass};
-use crate::kernels::{Kernels, Precision};
+use crate::kernels::Precision;
 use crate::{Error, Result};
 
+pub use self::checkpoint::fingerprint::Fingerprint;
 pub use self::description::Description;
-pub use self::embeddings::Embeddings;
-pub use self::fingerprint::Fingerprint;
-pub use self::pooling_mode::Pooling;
+pub use self::encode::embeddings::Embeddings;
+pub use self::encode::texts::{Lender, Texts};
+pub use self::options::{EncodeOptions, ModelOptions, Truncate};
 pub use self::residency::Residency;
-pub use self::texts::{Lender, Texts};
+pub use self::settings::pooling_mode::Pooling;
 #[cfg(feature = "native")]
 pub use self::vram::{DeviceEmbeddings, DevicePart, DeviceShare, VramModelOptions};
-
-/// Options of loading a model. `None` is "absent".
-#[derive(Clone, Debug, Default)]
-pub struct ModelOptions {
-    /// Ids of the memory domains the weights lie in, by turns where there are several; empty:
-    /// absent, those of the executor that loads, else wherever the system puts them.
-    pub memory_domains: Vec<u32>,
-    /// The kernels' class; absent: the executor's where it is pinned, else the CPU's own.
-    pub cpu_class: Option<CpuClass>,
-    /// What the encoder's dense layers multiply in; absent: [`Precision::auto`] of the class.
-    pub precision: Option<Precision>,
-}
-
-/// Options of encoding text. `None` is "what the model's files say".
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct EncodeOptions {
-    /// How token vectors become one vector.
-    pub pooling: Option<Pooling>,
-    /// Whether vectors are scaled to length one.
-    pub normalize: Option<bool>,
-    /// How many leading dimensions to keep (Matryoshka), cut before normalising; absent: all.
-    pub dimensions: Option<u64>,
-    /// Name of a prompt in the model's files to put before each text.
-    pub prompt: Option<String>,
-    /// A prompt to put before each text. Not together with `prompt`.
-    pub prompt_text: Option<String>,
-    /// What happens to a text over the model's token limit.
-    pub truncate: Truncate,
-}
-
-/// What happens to a text over the model's token limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Truncate {
-    /// It is cut, and `truncated` says so.
-    #[default]
-    Cut,
-    /// The call fails with [`InvalidArgument`](crate::Status::InvalidArgument).
-    Refuse,
-}
 
 /// A loaded model: weights, tokenizer and settings. Clones share them.
 #[derive(Clone)]
@@ -155,34 +91,6 @@ enum Network {
     Ram(Box<Ram>),
     #[cfg(feature = "native")]
     Vram(Vram),
-}
-
-/// An encoder and its heads in host memory.
-struct Ram {
-    bert: Bert,
-    heads: Vec<Head>,
-    head_kernels: &'static Kernels,
-    class: CpuClass,
-}
-
-impl Ram {
-    fn hidden(&self) -> usize {
-        self.bert.hidden_size()
-    }
-
-    /// Length of a full vector.
-    fn dimensions(&self) -> usize {
-        self.heads.last().map_or(self.hidden(), Head::outputs)
-    }
-
-    /// Floats a text takes on its way from pooling through the heads.
-    fn widths(&self) -> usize {
-        self.hidden() + self.heads.iter().map(Head::outputs).sum::<usize>()
-    }
-
-    fn bytes(&self) -> usize {
-        self.bert.bytes() + self.heads.iter().map(Head::bytes).sum::<usize>()
-    }
 }
 
 impl Parts {

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::files::Memory;
 use super::*;
 use crate::executor::Mood;
+use crate::model::files::Memory;
 
 const TEXTS: [&str; 3] = [
     "",

@@ -27,7 +27,7 @@ use serde::Serialize;
 use self::choose::{choose, class_on, list};
 use super::call::Control;
 use super::description::ExecutorKind;
-use super::shelf::{Piece, Shelf};
+use super::result_pool::{ResultBuffer, ResultPool};
 use super::{Executor, Parts, Threads, default_lanes, limit_of};
 use crate::device::{Buffer, Device, Layout, Runtime, Staging, Stream, kernels::Kernels};
 use crate::hardware::{GpuClass, GpuVendor, gpu_devices};
@@ -71,7 +71,7 @@ pub struct DrivenDevice {
     /// What a call computes in.
     pub scratch: Scratch,
     /// What a call's results are in.
-    pub results: Shelf,
+    pub results: ResultPool,
 }
 
 /// A device's memory that is kept from call to call, and grows to what was asked for.
@@ -245,7 +245,7 @@ impl Devices {
                     is_borrowed: stream.is_borrowed(),
                 },
                 staging: Staging::new(stream.clone()),
-                results: Shelf::new(device.clone()),
+                results: ResultPool::new(device.clone()),
                 scratch: Scratch {
                     device: device.clone(),
                     ordinal,
@@ -475,7 +475,7 @@ impl DrivenDevice {
     ///
     /// # Errors
     /// Those of [`allocate`](Self::allocate).
-    pub fn allocate_results(&self, bytes: usize) -> Result<Piece> {
+    pub fn allocate_results(&self, bytes: usize) -> Result<ResultBuffer> {
         let taken = self.results.take(bytes);
         taken.map_err(|error| refused(self.place.ordinal, bytes, "the vectors of a call", error))
     }

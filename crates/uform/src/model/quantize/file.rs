@@ -8,8 +8,8 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use super::matrix::{self, Planned};
 use super::new_folder::NewFile;
 use super::{Control, WeightFormat};
-use crate::model::quantized;
-use crate::model::weights::Weights;
+use crate::model::checkpoint::quantized;
+use crate::model::checkpoint::weights::Weights;
 use crate::{Error, Result, Status};
 
 /// Writes every tensor that was read of some weights to a new file.

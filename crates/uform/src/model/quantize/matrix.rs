@@ -6,10 +6,10 @@ use safetensors::Dtype;
 use super::WeightFormat;
 use crate::kernels;
 use crate::memory::with_room;
-use crate::model::bert;
-use crate::model::dense::balanced;
-use crate::model::quantized::{balance_of, scale_of};
-use crate::model::weights::Weights;
+use crate::model::checkpoint::quantized::{balance_of, scale_of};
+use crate::model::checkpoint::weights::Weights;
+use crate::model::ram::bert;
+use crate::model::ram::dense::balanced;
 use crate::{Error, Result};
 
 /// A tensor to be written: its name, kind and shape.

@@ -18,14 +18,15 @@ use safetensors::Dtype;
 
 use self::new_folder::NewFolder;
 use self::samples::Vectors;
-use super::files::{Source, join};
-use super::fingerprint::Recorder;
-use super::folder::Folder;
-use super::load::{Plan, Reader};
-use super::weights::{SINGLE, Weights};
-use super::{Model, ModelOptions};
+use super::Model;
+use super::ModelOptions;
 use crate::executor::{Control, Executor, Hold, complete};
 use crate::kernels::Precision;
+use crate::model::checkpoint::fingerprint::Recorder;
+use crate::model::checkpoint::weights::Weights;
+use crate::model::files::folder::Folder;
+use crate::model::files::{SINGLE, Source, join};
+use crate::model::load::{Plan, Reader};
 use crate::{Error, Result, quoted};
 
 pub use self::samples::Likeness;
@@ -35,7 +36,7 @@ pub use self::samples::Likeness;
 pub enum WeightFormat {
     /// IEEE 754 half precision: half the bytes of f32.
     F16,
-    /// 8-bit integers with a scale an output ([`quantized`](super::quantized)): a quarter.
+    /// 8-bit integers with a scale an output ([`quantized`](crate::model::checkpoint::quantized)): a quarter.
     I8,
 }
 

@@ -3,9 +3,9 @@
 use crate::Result;
 use crate::executor::Hold;
 use crate::kernels::Precision;
-use crate::model::embeddings::Embeddings;
+use crate::model::encode::embeddings::Embeddings;
 use crate::model::encode::encode_alone;
-use crate::model::texts::Texts;
+use crate::model::encode::texts::Texts;
 use crate::model::{EncodeOptions, Model, Pooling};
 
 /// Short and long, plain and odd, in some of the languages models are made for.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::embeddings::Embeddings;
 use crate::device::Buffer;
-use crate::executor::{Control, Executor, Piece};
+use crate::executor::{Control, Executor, ResultBuffer};
 use crate::memory::zeros;
+use crate::model::encode::embeddings::Embeddings;
 use crate::{Error, Result, Status};
 
 /// One vector a text, in the order of the texts, where the devices computed them.
@@ -27,7 +27,7 @@ struct Whole {
 /// Rows on one device. Calls that were computed together share a buffer.
 pub(super) struct Part {
     pub(super) device: u32,
-    pub(super) buffer: Arc<Piece>,
+    pub(super) buffer: Arc<ResultBuffer>,
     /// In bytes.
     pub(super) offset: usize,
     pub(super) rows: usize,

@@ -8,17 +8,19 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::request::Request;
-use super::super::tokenized::{Asked, Tokenized};
-use super::super::{EncodeOptions, Parts, Texts};
+use super::super::EncodeOptions;
+use super::super::Parts;
+use super::super::Texts;
 use super::embeddings::{DeviceEmbeddings, Part};
 use super::forward::Block;
 use super::split::{BLOCK_TOKENS, blocks, split};
 use super::{Replica, Vram};
 use crate::device::{Download, Place};
-use crate::executor::{Devices, DrivenDevice, Hold, Piece, complete};
+use crate::executor::{Devices, DrivenDevice, Hold, ResultBuffer, complete};
 use crate::kernels::ForkJoin;
 use crate::memory::{reserve, with_room};
+use crate::model::encode::request::Request;
+use crate::model::encode::tokenized::{Asked, Tokenized};
 use crate::{Error, Result, Status};
 
 /// Blocks of a device that are submitted before it is waited for.
@@ -100,7 +102,7 @@ struct Share<'a> {
     /// Which texts of the batch they are.
     runs: Vec<Range<usize>>,
     /// Its ordinal, and where its rows go; `None`: it has none.
-    results: (u32, Option<Arc<Piece>>),
+    results: (u32, Option<Arc<ResultBuffer>>),
 }
 
 impl Vram {

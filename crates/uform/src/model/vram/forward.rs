@@ -4,8 +4,6 @@
 //! included.
 
 use super::super::Pooling;
-use super::super::config::BertConfig;
-use super::super::request::Request;
 use super::Replica;
 use super::format::Format;
 use super::weights::Places;
@@ -14,6 +12,8 @@ use crate::device::kernels::{Batch, BatchPlace, Dense, Extent};
 use crate::device::{Download, Layout, Place, View};
 use crate::executor::DrivenDevice;
 use crate::kernels::Activation;
+use crate::model::architecture::bert::BertConfig;
+use crate::model::encode::request::Request;
 
 /// Texts that go through the layers together on one device.
 pub(super) struct Block<'a> {

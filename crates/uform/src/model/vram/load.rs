@@ -8,14 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use half::bf16;
 
-use super::super::config::BertConfig;
-use super::super::files::Source;
-use super::super::fingerprint::Recorder;
-use super::super::load::{Files, Item};
-use super::super::modules::DenseSettings;
-use super::super::opened::Opened;
-use super::super::tokenizer::Tokenizer;
-use super::super::{Model, Network, Parts, Residency};
+use super::super::Model;
+use super::super::Network;
+use super::super::Parts;
+use super::super::Residency;
 use super::format::Format;
 use super::forward::{Bert, Encoder};
 use super::weights::{Places, Targets};
@@ -24,6 +20,13 @@ use crate::device::Layout;
 use crate::device::kernels::MOST_HEAD;
 use crate::executor::{Control, Devices, Driven, DrivenDevice, Executor, complete, load_kernels};
 use crate::kernels::{ForkJoin, Precision};
+use crate::model::architecture::bert::BertConfig;
+use crate::model::checkpoint::fingerprint::Recorder;
+use crate::model::files::Source;
+use crate::model::load::opened::Opened;
+use crate::model::load::{Files, Item};
+use crate::model::settings::modules::DenseSettings;
+use crate::model::tokenizer::Tokenizer;
 use crate::{Error, Result};
 
 /// Options that met the executor that loads.

@@ -22,14 +22,19 @@ use std::sync::Arc;
 
 use self::forward::Encoder;
 use self::load::Plan;
-use super::call::{Call, DeviceCall};
-use super::files::Source;
-use super::folder::Folder;
-use super::{EncodeOptions, InFlight, Model, Network, Parts, Texts};
+use super::EncodeOptions;
+use super::InFlight;
+use super::Model;
+use super::Network;
+use super::Parts;
+use super::Texts;
 use crate::device::{Buffer, kernels::Kernels};
 use crate::executor::{Control, Driven, Executor};
 use crate::hardware::GpuClass;
 use crate::kernels::Precision;
+use crate::model::encode::call::{Call, DeviceCall};
+use crate::model::files::Source;
+use crate::model::files::folder::Folder;
 use crate::{Error, Result, Status};
 
 pub use self::embeddings::{DeviceEmbeddings, DevicePart, DeviceShare};

@@ -10,14 +10,14 @@ use std::sync::{Mutex, PoisonError};
 
 use bytemuck::Pod;
 
-use super::super::config::BertConfig;
-use super::super::modules::DenseSettings;
-use super::super::weights::Weights;
 use super::format::Format;
 use crate::device::kernels::{Dense, Norm, Tables};
 use crate::device::{Buffer, Layout, Place, Stream};
 use crate::kernels::Activation;
 use crate::memory::zeros;
+use crate::model::architecture::bert::BertConfig;
+use crate::model::checkpoint::weights::Weights;
+use crate::model::settings::modules::DenseSettings;
 use crate::{Result, memory};
 
 /// Where everything is.

@@ -1,0 +1,3 @@
+//! What `config.json` says of an encoder.
+
+pub mod bert;
