@@ -475,7 +475,8 @@ async function openFolder(path: string, how: Opening): Promise<CompiledModel> {
   await unlessAborted(how.signal, loaded());
   const folder = Folder.at("Model.open", path);
   try {
-    return await openFiles(folder, how);
+    const compiled = await openFiles(folder, how);
+    return folder.unlessChanged(compiled, () => backendOf(compiled).modelFree(compiled));
   } finally {
     folder.close();
   }

@@ -156,7 +156,9 @@ async function main([count, lanes, seed]) {
   const vectors = () => model?.encodeTextSync(["a red bicycle", "the sea"]).data;
   const before = vectors();
 
-  async function terminate(scene) {
+  /** A worker in the middle of a scene. */
+  async function begun() {
+    const scene = pick(Object.keys(scenes));
     const worker = new Worker(new URL(import.meta.url), { workerData: scene });
     const ended = new Promise((resolve) => worker.once("exit", resolve));
     worker.on("error", (error) => assert.fail(`a worker that ${scene}: ${error?.stack ?? error}`));
@@ -164,19 +166,28 @@ async function main([count, lanes, seed]) {
       await Promise.race([new Promise((resolve) => worker.once("message", resolve)), ended]);
     }
     await delay(random() * random() * 80);
+    return { worker, ended };
+  }
+
+  async function terminate() {
+    const { worker, ended } = await begun();
     await worker.terminate();
     await ended;
   }
 
   let left = Number(count);
   const lane = async () => {
-    while (left-- > 0) await terminate(pick(Object.keys(scenes)));
+    while (left-- > 0) await terminate();
   };
-  await Promise.all(Array.from({ length: Number(lanes) }, lane));
+  const together = (work) => Promise.all(Array.from({ length: Number(lanes) }, work));
+  await together(lane);
 
   assert.deepEqual(vectors(), before);
   assert.deepEqual(threads(), []);
   process.stdout.write("sound");
+  // The process ends with others in the middle.
+  await together(begun);
+  process.exit();
 }
 
 await (isMainThread ? main(process.argv.slice(2)) : scenes[workerData]());
