@@ -5,6 +5,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
+import { serve } from "../shared/serve.mjs";
 
 const large = fileURLToPath(new URL("../../models/all-MiniLM-L6-v2", import.meta.url));
 const small = fileURLToPath(new URL("../fixtures/variants/mean-sqrt-cut", import.meta.url));
@@ -53,6 +54,15 @@ const scenes = {
   async "opens streams"() {
     const { Model } = await native();
     await endlessly(() => Model.open(files((bytes) => new Blob([bytes]).stream())));
+  },
+  async "opens a URL"(base) {
+    const { Model } = await native();
+    await endlessly(() => Model.open(new URL("fixtures/variants/mean-sqrt-cut", base)));
+  },
+  async "opens URLs in WebAssembly"(base) {
+    const { Model } = await web();
+    const places = ["fixtures/variants/mean-sqrt-cut", "model", "unsized/variants/mean-sqrt-cut"];
+    await endlessly(() => Promise.all(places.map((place) => Model.open(new URL(place, base)))));
   },
   async "opens a stream that never ends"() {
     const { Model } = await native();
@@ -155,13 +165,14 @@ async function main([count, lanes, seed]) {
   const model = random() < 0.5 ? (await native()).Model.loadRam(small) : undefined;
   const vectors = () => model?.encodeTextSync(["a red bicycle", "the sea"]).data;
   const before = vectors();
+  const { base, close } = await serve();
 
-  /** A worker in the middle of a scene. */
-  async function begun() {
+  /** A worker in the middle of a scene; `failed` is told when it fails. */
+  async function begun(failed) {
     const scene = pick(Object.keys(scenes));
-    const worker = new Worker(new URL(import.meta.url), { workerData: scene });
+    const worker = new Worker(new URL(import.meta.url), { workerData: { scene, base } });
     const ended = new Promise((resolve) => worker.once("exit", resolve));
-    worker.on("error", (error) => assert.fail(`a worker that ${scene}: ${error?.stack ?? error}`));
+    worker.on("error", (error) => failed(`a worker that ${scene}: ${error?.stack ?? error}`));
     if (random() < 0.85) {
       await Promise.race([new Promise((resolve) => worker.once("message", resolve)), ended]);
     }
@@ -170,7 +181,7 @@ async function main([count, lanes, seed]) {
   }
 
   async function terminate() {
-    const { worker, ended } = await begun();
+    const { worker, ended } = await begun(assert.fail);
     await worker.terminate();
     await ended;
   }
@@ -181,13 +192,14 @@ async function main([count, lanes, seed]) {
   };
   const together = (work) => Promise.all(Array.from({ length: Number(lanes) }, work));
   await together(lane);
+  close();
 
   assert.deepEqual(vectors(), before);
   assert.deepEqual(threads(), []);
   process.stdout.write("sound");
-  // The process ends with others in the middle.
-  await together(begun);
+  // The process ends with others in the middle, some of which find no server any more.
+  await together(() => begun(() => {}));
   process.exit();
 }
 
-await (isMainThread ? main(process.argv.slice(2)) : scenes[workerData]());
+await (isMainThread ? main(process.argv.slice(2)) : scenes[workerData.scene](workerData.base));
