@@ -151,6 +151,7 @@ impl Source for Folder {
 fn whole(mut file: File, place: &str) -> io::Result<Result<Vec<u8>>> {
     let before = file.metadata()?;
     let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(before.len()).unwrap_or(usize::MAX))?;
     // One more than there are, so that a file that grows for ever is noticed.
     let most = before.len().saturating_add(1);
     (&mut file).take(most).read_to_end(&mut bytes)?;
