@@ -20,6 +20,7 @@ export const hasFiles = (): boolean => typeof process === "object" && !!process.
 
 type Files = typeof import("node:fs");
 type Paths = typeof import("node:path");
+type Stats = import("node:fs").Stats;
 
 let node: { fs: Files; paths: Paths } | undefined;
 
@@ -119,11 +120,21 @@ export class Folder {
     const path = this.locate(name);
     const found = statOf(this.#fs, path);
     if (found === undefined) return undefined;
-    // Opening a pipe would wait for a writer, perhaps for ever.
-    if (!found.isFile()) throw new CorruptModelError(`${path}: not a regular file`);
-    const file = new OpenFile(this.#fs, path, found.size);
-    this.#files.push(file);
+    checkRegular(path, found);
+    const file = OpenFile.at(this.#fs, path);
+    if (file !== undefined) this.#files.push(file);
     return file;
+  }
+
+  /** What was made of the files, unless one was written to meanwhile: then `discard` has it back. */
+  unlessChanged<T>(made: T, discard: (made: T) => void): T {
+    try {
+      for (const file of this.#files) file.checkUnchanged();
+      return made;
+    } catch (failure) {
+      discard(made);
+      throw failure;
+    }
   }
 
   /** What lies in it. Only messages depend on it, so a folder that cannot be listed lists nothing. */
@@ -151,14 +162,50 @@ export class OpenFile implements FileReader {
   readonly #fs: Files;
   readonly #path: string;
   readonly #file: number;
+  /** When it was last written to, as of its opening. */
+  readonly #written: number;
   #piece: Uint8Array | undefined;
   /** Reads that have not ended. The file's number may be another's once it is closed. */
   #reads = 0;
   #isClosed = false;
 
-  constructor(fs: Files, path: string, size: number) {
-    [this.#fs, this.#path, this.size] = [fs, path, size];
-    this.#file = told(path, () => fs.openSync(path, "r"));
+  private constructor(fs: Files, path: string, file: number, { size, mtimeMs }: Stats) {
+    [this.#fs, this.#path, this.#file] = [fs, path, file];
+    [this.size, this.#written] = [size, mtimeMs];
+  }
+
+  /** Opens a regular file; `undefined`: nothing is there. */
+  static at(fs: Files, path: string): OpenFile | undefined {
+    // What was there a moment ago may be a pipe by now, and opening one would wait for a writer, perhaps for ever.
+    const { O_RDONLY, O_NONBLOCK = 0 } = fs.constants;
+    let file: number;
+    try {
+      file = fs.openSync(path, O_RDONLY | O_NONBLOCK);
+    } catch (failure) {
+      if ((failure as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+      throw refused(path, failure);
+    }
+    try {
+      const found = told(path, () => fs.fstatSync(file));
+      checkRegular(path, found);
+      return new OpenFile(fs, path, file, found);
+    } catch (failure) {
+      fs.closeSync(file);
+      throw failure;
+    }
+  }
+
+  /**
+   * Whether all that was read is of the file as it was when it was opened. Systems count that time in steps of some
+   * milliseconds: a write in the same step as the one before it, to the same size, is not seen.
+   */
+  checkUnchanged(): void {
+    const { size, mtimeMs } = told(this.#path, () => this.#fs.fstatSync(this.#file));
+    if (size !== this.size || mtimeMs !== this.#written) {
+      throw new CorruptModelError(
+        `${this.#path}: it was written to while it was being read; open the model again once the file is complete`,
+      );
+    }
   }
 
   /** All of its bytes. */
@@ -197,8 +244,13 @@ export class OpenFile implements FileReader {
   }
 }
 
+/** Refuses what is no regular file: a pipe waits for a writer, perhaps for ever. */
+function checkRegular(path: string, found: Stats): void {
+  if (!found.isFile()) throw new CorruptModelError(`${path}: not a regular file`);
+}
+
 /** What a path leads to; `undefined`: nothing is there. */
-function statOf(fs: Files, path: string): import("node:fs").Stats | undefined {
+function statOf(fs: Files, path: string): Stats | undefined {
   try {
     return fs.statSync(path);
   } catch (failure) {

@@ -46,6 +46,7 @@ import {
   text,
 } from "./options.js";
 import { isFileUrl, pathOption } from "./path.js";
+import { ownView } from "./realm.js";
 import {
   gather,
   type Gathered,
@@ -501,8 +502,8 @@ export class Model<R extends Residency = "ram"> extends Handle {
     const { special } = readOptions(where, options, tokenizeShape);
     const engine = backendOf(model);
     const found = translated(() => engine.modelTokenize(model, checked, special === "text"));
-    const [ids, offsets, spans] = found;
-    return { ids, offsets, spans };
+    const [ids, offsets, spans] = found.map((numbers) => ownView(Uint32Array, numbers));
+    return { ids: ids!, offsets: offsets!, spans: spans! };
   }
 
   /**
@@ -520,7 +521,8 @@ export class Model<R extends Residency = "ram"> extends Handle {
     const checked = readTexts(where, texts);
     const { special } = readOptions(where, options, tokenizeShape);
     const engine = backendOf(model);
-    return translated(() => engine.modelCountTokens(model, checked, special === "text"));
+    const counts = translated(() => engine.modelCountTokens(model, checked, special === "text"));
+    return ownView(Uint32Array, counts);
   }
 
   /**
@@ -597,7 +599,8 @@ async function openFolder(path: string, how: Opening): Promise<CompiledModel> {
   await unlessAborted(how.signal, loaded());
   const folder = Folder.at("Model.open", path);
   try {
-    return await openFiles(folder, how);
+    const compiled = await openFiles(folder, how);
+    return folder.unlessChanged(compiled, () => backendOf(compiled).modelFree(compiled));
   } finally {
     folder.close();
   }

@@ -166,7 +166,10 @@ class WasmBackend implements Backend {
     const folder = Folder.at("Model.loadRam", path);
     try {
       const files = filesOf(gatherNow(this, folder));
-      return handle(this.#run((glue) => glue.modelLoadFiles(files, options, executorOf(executor))));
+      const model: CompiledModel = handle(
+        this.#run((glue) => glue.modelLoadFiles(files, options, executorOf(executor))),
+      );
+      return folder.unlessChanged(model, () => this.modelFree(model));
     } finally {
       folder.close();
     }

@@ -5,7 +5,7 @@
 //! foreign memory, as Electron does, get a copy of a long one too.
 
 use napi::{check_status, sys};
-use std::{ffi::c_void, mem::size_of_val, ptr};
+use std::{cell::Cell, ffi::c_void, mem::size_of_val, ptr, rc::Rc};
 
 /// Below this many bytes copying beats handing over.
 const COPIED_BELOW: usize = 16 << 10;
@@ -63,33 +63,40 @@ fn handed_over<T: Element>(
 ) -> napi::Result<sys::napi_value> {
     let bytes = size_of_val(numbers.as_slice());
     let memory = numbers.as_mut_ptr().cast::<c_void>();
-    let owner = Box::into_raw(Box::new(numbers));
+    let owner: Owner<T> = Rc::new(Cell::new(Some(numbers)));
+    let given = Rc::into_raw(Rc::clone(&owner));
     let mut buffer = ptr::null_mut();
-    // SAFETY: `owner` keeps the memory until `release` takes it back, which Node
-    // calls once, when the buffer is collected or its environment ends.
+    // SAFETY: `owner` keeps the memory until `release` frees it, which Node calls once, on this
+    // thread, when the buffer is collected or its environment ends.
     let status = unsafe {
         sys::napi_create_external_arraybuffer(
             env,
             memory,
             bytes,
             Some(release::<T>),
-            owner.cast(),
+            given.cast_mut().cast(),
             &mut buffer,
         )
     };
     if status == sys::Status::napi_ok {
         return Ok(buffer);
     }
-    // SAFETY: a call that failed has not taken `owner`.
-    let numbers = unsafe { Box::from_raw(owner) };
-    if status == sys::Status::napi_no_external_buffers_allowed {
+    // A call that failed may have called `release`, as for a buffer that is too long, may call it later, or
+    // never. So the memory is freed here unless it was there, and `given` is left to it.
+    let numbers = owner.take();
+    if status == sys::Status::napi_no_external_buffers_allowed
+        && let Some(numbers) = numbers
+    {
         return copied(env, &numbers);
     }
     check_status!(status)?;
     Ok(buffer)
 }
 
+/// The memory of an array buffer, until it is freed.
+type Owner<T> = Rc<Cell<Option<Vec<T>>>>;
+
 unsafe extern "C" fn release<T>(_: sys::napi_env, _: *mut c_void, owner: *mut c_void) {
-    // SAFETY: `owner` is the box `handed_over` gave away with this function.
-    drop(unsafe { Box::from_raw(owner.cast::<Vec<T>>()) });
+    // SAFETY: `owner` is the count of an `Owner` that `handed_over` gave away with this function.
+    drop(unsafe { Rc::from_raw(owner.cast::<Cell<Option<Vec<T>>>>()) }.take());
 }

@@ -171,6 +171,10 @@ impl Environment {
 
     /// Tells the collector how much memory outside its heap came or went, in bytes.
     pub fn account(&self, bytes: i64) {
+        // The heap goes as a whole, and a collection in the middle of its end is none of ours to start.
+        if self.closed.get() {
+            return;
+        }
         // What it was not told of cannot go.
         let bytes = match bytes {
             ..0 => bytes + self.untold.take(),

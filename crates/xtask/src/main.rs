@@ -16,6 +16,7 @@ mod kernels;
 mod model;
 mod newer_node;
 mod pack;
+mod sanitize;
 mod tally;
 mod test;
 mod tiny_model;
@@ -42,6 +43,7 @@ cargo xtask <verb>
                       the stand-ins cannot
   kernels [--check]   the GPU kernels, out of CUDA C++; --check only compares with what is there
   test [--soak]       every test; --soak repeats the patient ones many times
+  sanitize            the addon under AddressSanitizer, in workers that are terminated
   lint                formatting, clippy, the TypeScript compiler
   tiny-model DIR      a made-up model of two small layers, for tests, into DIR
   wasm [NAME …]       the WebAssembly modules, or those named, into dist/web/
@@ -76,6 +78,11 @@ fn dispatch(verb: &str, rest: &[String]) -> Result {
         ("kernels", [flag]) if flag == "--check" => kernels::check(),
         ("test", []) => test::all(test::Depth::Short),
         ("test", [flag]) if flag == "--soak" => test::all(test::Depth::Soak),
+        ("sanitize", []) => {
+            build::all(Addon::Checkout)?;
+            model::fetch()?;
+            sanitize::run()
+        }
         ("lint", []) => check::lint(),
         ("tiny-model", [folder]) => tiny_model::make(folder),
         ("wasm", names) => wasm::make(names),

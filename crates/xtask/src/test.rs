@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::command::{announce, cannot_start, cargo, node, npm_program, run};
 use crate::tally::{Report, Tally};
-use crate::{Result, arm, build, kernels, model, newer_node, root, wasm_kernels};
+use crate::{Result, arm, build, kernels, model, newer_node, root, sanitize, wasm_kernels};
 
 /// How often the patient tests (leaks, races, fuzzing) repeat.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,18 @@ pub fn all(depth: Depth) -> Result {
     report.run("the GPU kernels, compiled again", || {
         Ok(outcome(kernels::check()))
     })?;
+    if depth == Depth::Soak {
+        // Not at the short depth: everything is compiled anew for it, which takes minutes.
+        report.run("the addon under AddressSanitizer", || {
+            Ok(match sanitize::command()? {
+                Some(mut command) => outcome(run(&mut command)),
+                None => Tally {
+                    skipped: 1,
+                    ..Tally::default()
+                },
+            })
+        })?;
+    }
     report.run("types", || {
         Ok(outcome(run(npm_program("tsc").args([
             "--project",

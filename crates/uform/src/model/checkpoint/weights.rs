@@ -334,6 +334,16 @@ impl Weights {
         self.files.iter().map(|file| file.blob.size()).sum()
     }
 
+    /// Whether all that was read so far is of the files as they were opened. To be asked after the last tensor.
+    ///
+    /// # Errors
+    /// `CorruptModel` when a file was written to in the meantime.
+    pub fn check_unchanged(&self) -> Result<()> {
+        self.files
+            .iter()
+            .try_for_each(|file| file.blob.check_unchanged())
+    }
+
     /// How many bytes of tensors were asked for so far.
     pub fn bytes_read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)

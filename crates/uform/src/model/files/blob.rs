@@ -10,7 +10,12 @@ use std::mem;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "native")]
-use std::{fs::File, io, os::unix::fs::FileExt};
+use std::{
+    fs::{File, Metadata},
+    io,
+    os::unix::fs::FileExt,
+    time::SystemTime,
+};
 
 use super::Bytes;
 #[cfg(feature = "native")]
@@ -50,6 +55,14 @@ pub trait Reader: Send + Sync {
     /// # Errors
     /// Whatever keeps it from doing so.
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
+
+    /// Whether all that was read so far is of one file, as it was when it was opened.
+    ///
+    /// # Errors
+    /// `CorruptModel` when it was written to in the meantime.
+    fn check_unchanged(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A file that is read.
@@ -66,6 +79,20 @@ struct Disk {
     /// What messages call it.
     place: String,
     bytes: u64,
+    written: Written,
+}
+
+/// How many bytes a file has and when it was last written to, where the system tells. Systems count that time in steps
+/// of some milliseconds: a write in the same step as the one before it, to the same size, is not seen.
+#[cfg(feature = "native")]
+#[derive(PartialEq, Eq)]
+pub(super) struct Written(u64, Option<SystemTime>);
+
+#[cfg(feature = "native")]
+impl Written {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Written(metadata.len(), metadata.modified().ok())
+    }
 }
 
 /// Some bytes of a [`Blob`].
@@ -104,8 +131,13 @@ impl Blob {
     /// When the system does not tell the size.
     #[cfg(feature = "native")]
     pub fn of_file(file: File, place: String) -> io::Result<Blob> {
-        let bytes = file.metadata()?.len();
-        Ok(Blob::of_reader(Arc::new(Disk { file, place, bytes })))
+        let metadata = file.metadata()?;
+        Ok(Blob::of_reader(Arc::new(Disk {
+            file,
+            place,
+            bytes: metadata.len(),
+            written: Written::of(&metadata),
+        })))
     }
 
     /// How many bytes it has, or had when it was opened.
@@ -113,6 +145,17 @@ impl Blob {
         match &self.0 {
             Contents::Memory(bytes) => bytes.len() as u64,
             Contents::Elsewhere(file) => file.reader.size(),
+        }
+    }
+
+    /// Whether all pieces so far are of one file, as it was when it was opened. To be asked after the last one.
+    ///
+    /// # Errors
+    /// `CorruptModel` when it was written to in the meantime.
+    pub fn check_unchanged(&self) -> Result<()> {
+        match &self.0 {
+            Contents::Memory(_) => Ok(()),
+            Contents::Elsewhere(file) => file.reader.check_unchanged(),
         }
     }
 
@@ -270,6 +313,25 @@ impl Reader for Disk {
             }
         })
     }
+
+    fn check_unchanged(&self) -> Result<()> {
+        let place = &self.place;
+        match self.file.metadata() {
+            Ok(now) if Written::of(&now) == self.written => Ok(()),
+            Ok(_) => Err(written_to(place)),
+            Err(error) => {
+                Err(Error::new(crate::Status::Io, format!("{place}: {error}")).because(error))
+            }
+        }
+    }
+}
+
+/// A file that was written to while it was read.
+#[cfg(feature = "native")]
+pub(super) fn written_to(place: &str) -> Error {
+    Error::corrupt(format!(
+        "{place}: it was written to while it was being read; open the model again once the file is complete"
+    ))
 }
 
 impl Piece<'_> {
@@ -314,7 +376,10 @@ mod tests {
     use super::{Blob, CHUNK, Contents, STEP, complete};
     use crate::Status;
     use std::fs::{self, File, OpenOptions};
+    use std::os::unix::fs::FileExt;
     use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
 
     fn numbers(count: usize) -> Vec<u8> {
         (0..count).map(|at| (at * 7 + at / 251) as u8).collect()
@@ -417,5 +482,46 @@ mod tests {
         for words in ["some weights", "was cut", &(2 * CHUNK).to_string()] {
             assert!(error.message().contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_written_to_while_it_is_read_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weights");
+        let writes: [(&str, fn(&File)); 3] = [
+            ("other bytes", |file| {
+                file.write_all_at(b"other", 9).unwrap()
+            }),
+            ("fewer bytes", |file| file.set_len(CHUNK as u64).unwrap()),
+            ("more bytes", |file| file.set_len(3 * CHUNK as u64).unwrap()),
+        ];
+        for (what, write) in writes {
+            fs::write(&path, numbers(2 * CHUNK)).unwrap();
+            let disk = Blob::of_file(File::open(&path).unwrap(), "some weights".into()).unwrap();
+            drop(disk.piece(0..CHUNK, |_| ()).unwrap());
+            assert!(disk.check_unchanged().is_ok(), "{what}");
+            // The system's clock of files has steps.
+            thread::sleep(Duration::from_millis(30));
+            write(&OpenOptions::new().write(true).open(&path).unwrap());
+            let error = disk.check_unchanged().unwrap_err();
+            assert_eq!(error.status(), Status::CorruptModel, "{what}");
+            assert!(
+                error.message().contains("some weights: it was written to"),
+                "{what}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_gave_its_name_to_another_is_the_one_that_was_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, other] = ["weights", "other"].map(|name| folder.path().join(name));
+        fs::write(&path, numbers(CHUNK)).unwrap();
+        let disk = Blob::of_file(File::open(&path).unwrap(), "weights".into()).unwrap();
+        thread::sleep(Duration::from_millis(30));
+        fs::write(&other, b"other").unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert!(disk.piece(0..CHUNK, |_| ()).unwrap()[..] == numbers(CHUNK));
+        assert!(disk.check_unchanged().is_ok());
     }
 }

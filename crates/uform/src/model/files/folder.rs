@@ -1,13 +1,14 @@
 //! A model's files in a folder of this machine.
 
 use std::{
-    fs::{self, File},
-    io,
+    fs::{self, File, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::blob::Blob;
+use super::blob::{Blob, Written, written_to};
 use super::{Bytes, Source, stays_inside};
 use crate::error::{Error, Result, Status};
 
@@ -78,6 +79,27 @@ impl Folder {
             _ => self.root.join(name),
         }
     }
+
+    /// A regular file, open; `None` when nothing is there.
+    fn file(&self, name: &str) -> Result<Option<File>> {
+        if self.size(name)?.is_none() {
+            return Ok(None);
+        }
+        let path = self.path(name);
+        // What was there a moment ago may be a pipe by now, and opening one would wait for a writer, perhaps for ever.
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&path);
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(refused(&path, error)),
+        };
+        let found = file.metadata().map_err(|error| refused(&path, error))?;
+        check_regular(&path, &found)?;
+        Ok(Some(file))
+    }
 }
 
 impl Source for Folder {
@@ -95,31 +117,25 @@ impl Source for Folder {
         let Some(found) = stat(&path)? else {
             return Ok(None);
         };
-        // Opening a pipe would wait for a writer, perhaps for ever.
-        if !found.is_file() {
-            return Err(Error::corrupt(format!(
-                "{}: not a regular file",
-                path.display()
-            )));
-        }
+        check_regular(&path, &found)?;
         Ok(Some(found.len()))
     }
 
     fn read(&self, name: &str) -> Result<Option<Bytes>> {
-        if self.size(name)?.is_none() {
+        let Some(file) = self.file(name)? else {
             return Ok(None);
-        }
-        let path = self.path(name);
-        let bytes = fs::read(&path).map_err(|error| refused(&path, error))?;
+        };
+        let bytes = whole(file, &self.locate(name));
+        let bytes = bytes.map_err(|error| refused(&self.path(name), error))??;
         Ok(Some(Arc::new(bytes)))
     }
 
     fn open(&self, name: &str) -> Result<Option<Blob>> {
-        if self.size(name)?.is_none() {
+        let Some(file) = self.file(name)? else {
             return Ok(None);
-        }
+        };
+        let blob = Blob::of_file(file, self.locate(name));
         let path = self.path(name);
-        let blob = File::open(&path).and_then(|file| Blob::of_file(file, self.locate(name)));
         blob.map(Some).map_err(|error| refused(&path, error))
     }
 
@@ -151,6 +167,34 @@ fn hub_hint(path: &Path) -> String {
              FOLDER`, and pass the folder"
         ),
         _ => String::new(),
+    }
+}
+
+/// All bytes of a file, which messages call `place`.
+fn whole(mut file: File, place: &str) -> io::Result<Result<Vec<u8>>> {
+    let before = file.metadata()?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(before.len()).unwrap_or(usize::MAX))?;
+    // One more than there are, so that a file that grows for ever is noticed.
+    let most = before.len().saturating_add(1);
+    (&mut file).take(most).read_to_end(&mut bytes)?;
+    let after = file.metadata()?;
+    let is_whole = bytes.len() as u64 == before.len();
+    if is_whole && Written::of(&before) == Written::of(&after) {
+        Ok(Ok(bytes))
+    } else {
+        Ok(Err(written_to(place)))
+    }
+}
+
+/// Refuses what is no regular file: a pipe waits for a writer, perhaps for ever.
+fn check_regular(path: &Path, found: &fs::Metadata) -> Result<()> {
+    match found.is_file() {
+        true => Ok(()),
+        false => Err(Error::corrupt(format!(
+            "{}: not a regular file",
+            path.display()
+        ))),
     }
 }
 

@@ -249,6 +249,7 @@ impl<'a> Files<'a> {
         }
         let loaded = items.into_iter().filter_map(|(_, loaded)| loaded);
         let loaded = loaded.collect::<Result<_>>()?;
+        self.check_unchanged()?;
         control.report(self.total(), self.total());
         Ok(loaded)
     }
@@ -275,6 +276,11 @@ impl<'a> Files<'a> {
         let modules = modules.iter().map(|tensors| &**tensors);
         let fingerprint = Fingerprint::of(&self.source.files(), modules, precision);
         (parameters, fingerprint)
+    }
+
+    /// Whether all weights that were read are of the files as they were opened.
+    pub(super) fn check_unchanged(&self) -> Result<()> {
+        self.all_weights().try_for_each(Weights::check_unchanged)
     }
 
     fn report(&self, control: &Control) {

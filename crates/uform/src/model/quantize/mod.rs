@@ -192,6 +192,7 @@ fn quantize(
             file::write(file, weights, format, hold.control)
         })?;
     }
+    reader.files.check_unchanged()?;
     let bytes_before = reader.files.all_weights().map(Weights::bytes).sum();
     drop(reader);
 
