@@ -4,7 +4,7 @@
 //! costs less than the bookkeeping of foreign memory. Hosts that refuse
 //! foreign memory, as Electron does, get a copy of a long one too.
 
-use napi::{check_status, sys};
+use napi::{Error, Status, check_status, sys};
 use std::{cell::Cell, ffi::c_void, mem::size_of_val, ptr, rc::Rc};
 
 /// Below this many bytes copying beats handing over.
@@ -81,7 +81,7 @@ fn handed_over<T: Element>(
     if status == sys::Status::napi_ok {
         return Ok(buffer);
     }
-    // A call that failed may have called `release`, as for a buffer that is too long, may call it later, or
+    // A call that failed may have called `release`, as Node 20 does for more than 4 GiB, may call it later, or
     // never. So the memory is freed here unless it was there, and `given` is left to it.
     let numbers = owner.take();
     if status == sys::Status::napi_no_external_buffers_allowed
@@ -89,8 +89,14 @@ fn handed_over<T: Element>(
     {
         return copied(env, &numbers);
     }
-    check_status!(status)?;
-    Ok(buffer)
+    // What Node has thrown would end the process instead of the call.
+    let mut thrown = ptr::null_mut();
+    // SAFETY: `env` is entered, and the out-parameter lives until the call returns.
+    unsafe { sys::napi_get_and_clear_last_exception(env, &mut thrown) };
+    Err(Error::new(
+        Status::from(status),
+        format!("Node.js took no array of {bytes} bytes; encode fewer texts at a time"),
+    ))
 }
 
 /// The memory of an array buffer, until it is freed.
