@@ -75,7 +75,7 @@ export type Pooling = (typeof poolings)[number];
 
 /** How {@link Model.loadRam} loads. */
 export interface LoadRamOptions {
-  /** Which threads read and pack the weights. Absent: two of its own, for the while. */
+  /** Which threads read and pack the weights. Default: two temporary threads. */
   executor?: Executor | undefined;
   /**
    * The memory domains (NUMA nodes, by the system's ids) the weights lie in, by turns where there
@@ -217,7 +217,7 @@ const streamShape = { ...encodeShape, signal: abortSignal };
 const onlyWhole = {
   onProgress: "the number of texts is not known before the source ends; count rows as they come",
 };
-/** What {@link Model.encodeTextSync} is asked for in vain. */
+/** Options {@link Model.encodeTextSync} rejects. */
 const onlyDeferred = {
   signal: "an immediate call cannot be given up; encodeText takes it",
   onProgress: "an immediate call holds the thread that would be told; encodeText takes it",

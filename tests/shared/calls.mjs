@@ -156,7 +156,7 @@ export function calls(test, { uform, base }) {
     );
   });
 
-  testWith("what was freed is refused, and freed again in vain", async ({ executor, model }) => {
+  testWith("what was freed is refused, and freeing it again does nothing", async ({ executor, model }) => {
     model.free();
     model.free();
     await fails(() => model.encodeTextSync("x"), FreedError);

@@ -32,7 +32,7 @@ use crate::{Error, Result};
 impl Model {
     /// Loads the model at `path` into host memory while the caller waits: an immediate
     /// call on `executor`, whose lanes share the work. The inline executor's one lane is joined by
-    /// threads for the while, two where two can run.
+    /// temporary threads, two where two can run.
     ///
     /// `path` is a folder in the Hugging Face or sentence-transformers layout, or a
     /// `.safetensors` file with its `config.json` and `tokenizer.json` beside it.

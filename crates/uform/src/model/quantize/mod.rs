@@ -168,7 +168,7 @@ fn quantize(
 ) -> Result<Quantization> {
     let source = Folder::open(from)?;
     let recorder = Recorder::new(&source);
-    // Before the work that would be in vain.
+    // Before the work, which would be lost.
     let folder = NewFolder::create(into)?;
     let reader = Reader::open(&recorder, &plans.original)?;
     let original = Vectors::of(&complete(reader.read(hold.team, hold.control))?, hold)?;
