@@ -6,6 +6,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::ptr;
 
+use cudarc::driver::sys::{
+    CUdevice_attribute, CUfunction_attribute, CUjit_option, CUresult, CUstream_flags,
+};
 use libloading::Library;
 
 use super::driver::{
@@ -27,24 +30,25 @@ const OLDEST: c_int = 11_000;
 /// More devices than any machine has: a number above is no number of devices.
 pub(super) const MOST_DEVICES: c_int = 1024;
 
-// `CUdevice_attribute`.
-const MULTIPROCESSORS: c_uint = 16;
-const CAPABILITY_MAJOR: c_uint = 75;
-const CAPABILITY_MINOR: c_uint = 76;
-
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: c_uint = 1;
-/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
-const MOST_SHARED: c_uint = 8;
-/// `CUDA_ERROR_NOT_READY`.
-const NOT_READY: u32 = 600;
-/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
-pub(super) const ALREADY_REACHED: u32 = 704;
-/// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED` and `CUDA_ERROR_TOO_MANY_PEERS`.
-pub(super) const OUT_OF_REACH: [u32; 2] = [217, 711];
-// `CUjit_option`.
-const ERROR_LOG: c_uint = 5;
-const ERROR_LOG_BYTES: c_uint = 6;
+// `cudarc` has the header's numbers. They are widened to integers here, since the functions below return and
+// take integers.
+const MULTIPROCESSORS: c_uint =
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as c_uint;
+const CAPABILITY_MAJOR: c_uint =
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as c_uint;
+const CAPABILITY_MINOR: c_uint =
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as c_uint;
+const NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+const MOST_SHARED: c_uint =
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as c_uint;
+const NOT_READY: u32 = CUresult::CUDA_ERROR_NOT_READY as u32;
+pub(super) const ALREADY_REACHED: u32 = CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32;
+pub(super) const OUT_OF_REACH: [u32; 2] = [
+    CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED as u32,
+    CUresult::CUDA_ERROR_TOO_MANY_PEERS as u32,
+];
+const ERROR_LOG: c_uint = CUjit_option::CU_JIT_ERROR_LOG_BUFFER as c_uint;
+const ERROR_LOG_BYTES: c_uint = CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as c_uint;
 
 table! {
     Api {
@@ -368,7 +372,7 @@ impl Driver for Cuda {
         let Code::Image(image) = code else {
             return Err(Failure {
                 function: "cuModuleLoadDataEx",
-                code: 801,
+                code: CUresult::CUDA_ERROR_NOT_SUPPORTED as u32,
                 words: "CUDA's driver compiles no C++: a module is PTX or a cubin".into(),
             });
         };

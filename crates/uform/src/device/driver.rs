@@ -8,6 +8,8 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::OnceLock;
 
+use cudarc::driver::sys::CUresult;
+
 use super::{cuda::Cuda, hip::Hip};
 use crate::{Error, Status};
 
@@ -91,6 +93,40 @@ impl From<&Absent> for Error {
     }
 }
 
+/// The machine cannot do it: its driver, its devices or its settings.
+const UNSUPPORTED: [CUresult; 15] = [
+    CUresult::CUDA_ERROR_NOT_INITIALIZED,
+    CUresult::CUDA_ERROR_STUB_LIBRARY,
+    CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE,
+    CUresult::CUDA_ERROR_NO_DEVICE,
+    CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
+    CUresult::CUDA_ERROR_INVALID_PTX,
+    CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
+    CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+    CUresult::CUDA_ERROR_JIT_COMPILATION_DISABLED,
+    CUresult::CUDA_ERROR_FILE_NOT_FOUND,
+    CUresult::CUDA_ERROR_NOT_PERMITTED,
+    CUresult::CUDA_ERROR_NOT_SUPPORTED,
+    CUresult::CUDA_ERROR_SYSTEM_NOT_READY,
+    CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
+    CUresult::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE,
+];
+
+/// What this library should not have asked.
+const INTERNAL: [CUresult; 8] = [
+    CUresult::CUDA_ERROR_INVALID_VALUE,
+    CUresult::CUDA_ERROR_DEINITIALIZED,
+    CUresult::CUDA_ERROR_INVALID_DEVICE,
+    CUresult::CUDA_ERROR_INVALID_IMAGE,
+    CUresult::CUDA_ERROR_INVALID_CONTEXT,
+    CUresult::CUDA_ERROR_INVALID_HANDLE,
+    CUresult::CUDA_ERROR_NOT_FOUND,
+    CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+];
+
+/// `hipErrorInsufficientDriver` (`hip_runtime_api.h`), which CUDA's driver has no name for.
+const HIP_INSUFFICIENT_DRIVER: u32 = 35;
+
 /// A call of the driver that did not return 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{function} failed with {code}, {words}")]
@@ -105,17 +141,17 @@ pub struct Failure {
 
 impl Failure {
     /// What the code means to a caller. CUDA's and HIP's numbers are the same where both have one.
-    /// A code that nobody knows counts as a fault, since nothing is known of the device after it.
+    /// An unknown code counts as a fault, since nothing is known of the device after it.
     pub fn status(&self) -> Status {
-        match self.code {
-            2 => Status::OutOfMemory,
-            // Not initialized; no driver, device or code for it; not permitted or supported;
-            // a system that is not ready, or whose parts do not match.
-            3 | 34 | 35 | 46 | 100 | 209 | 218 | 221..=223 | 301 | 800..=804 => Status::Unsupported,
-            // Invalid values, devices, handles and contexts, names that are not there,
-            // launches that do not fit: what this library should not have asked.
-            1 | 4 | 101 | 200 | 201 | 400 | 500 | 701 => Status::Internal,
-            _ => Status::DeviceFault,
+        let is_among = |codes: &[CUresult]| codes.iter().any(|&code| code as u32 == self.code);
+        if is_among(&[CUresult::CUDA_ERROR_OUT_OF_MEMORY]) {
+            Status::OutOfMemory
+        } else if is_among(&UNSUPPORTED) || self.code == HIP_INSUFFICIENT_DRIVER {
+            Status::Unsupported
+        } else if is_among(&INTERNAL) {
+            Status::Internal
+        } else {
+            Status::DeviceFault
         }
     }
 }
@@ -269,6 +305,8 @@ mod tests {
             (2, Status::OutOfMemory),
             (3, Status::Unsupported),
             (34, Status::Unsupported),
+            (35, Status::Unsupported),
+            (46, Status::Unsupported),
             (100, Status::Unsupported),
             (222, Status::Unsupported),
             (214, Status::DeviceFault),
@@ -276,6 +314,7 @@ mod tests {
             (701, Status::Internal),
             (719, Status::DeviceFault),
             (803, Status::Unsupported),
+            (804, Status::Unsupported),
             (917, Status::DeviceFault),
             (999, Status::DeviceFault),
             (u32::MAX, Status::DeviceFault),

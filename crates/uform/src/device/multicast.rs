@@ -4,9 +4,14 @@
 //! An object is made for so many devices, each is added, and memory of each is bound to it. Nothing
 //! of it is kept.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::ptr;
 
+use cudarc::driver::sys::{
+    CUmemAllocationGranularity_flags, CUmemAllocationHandleType_enum, CUmemAllocationProp,
+    CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemLocation, CUmemLocationType,
+    CUmulticastGranularity_flags, CUmulticastObjectProp,
+};
 use libloading::Library;
 
 use super::cuda::Cuda;
@@ -16,11 +21,11 @@ use super::table::{ask, table};
 table! {
     Api {
         fn cuDeviceGet(*mut c_int, c_int) -> u32;
-        fn cuMemCreate(*mut u64, usize, *const MemoryProperties, u64) -> u32;
-        fn cuMemGetAllocationGranularity(*mut usize, *const MemoryProperties, c_uint) -> u32;
+        fn cuMemCreate(*mut u64, usize, *const CUmemAllocationProp, u64) -> u32;
+        fn cuMemGetAllocationGranularity(*mut usize, *const CUmemAllocationProp, c_uint) -> u32;
         fn cuMemRelease(u64) -> u32;
-        fn cuMulticastCreate(*mut u64, *const ObjectProperties) -> u32;
-        fn cuMulticastGetGranularity(*mut usize, *const ObjectProperties, c_uint) -> u32;
+        fn cuMulticastCreate(*mut u64, *const CUmulticastObjectProp) -> u32;
+        fn cuMulticastGetGranularity(*mut usize, *const CUmulticastObjectProp, c_uint) -> u32;
         fn cuMulticastAddDevice(u64, c_int) -> u32;
         fn cuMulticastBindMem(u64, usize, u64, usize, usize, u64) -> u32;
         fn cuMulticastUnbind(u64, c_int, usize, usize) -> u32;
@@ -28,34 +33,13 @@ table! {
     optional {}
 }
 
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: what NCCL asks for, too.
-const FILE_DESCRIPTOR: c_int = 1;
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
-const PINNED: c_int = 1;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
-const ON_DEVICE: c_int = 1;
-/// `CU_MEM_ALLOC_GRANULARITY_MINIMUM` and `CU_MULTICAST_GRANULARITY_MINIMUM`.
-const LEAST: c_uint = 0;
-
-/// `CUmemAllocationProp`.
-#[repr(C)]
-struct MemoryProperties {
-    kind: c_int,
-    handle_types: c_int,
-    location: c_int,
-    device: c_int,
-    win32: *const c_void,
-    flags: [u8; 8],
-}
-
-/// `CUmulticastObjectProp`.
-#[repr(C)]
-struct ObjectProperties {
-    devices: c_uint,
-    bytes: usize,
-    handle_types: u64,
-    flags: u64,
-}
+/// What NCCL asks for, too.
+const FILE_DESCRIPTOR: CUmemAllocationHandleType_enum =
+    CUmemAllocationHandleType_enum::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+const LEAST_MEMORY: c_uint =
+    CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as c_uint;
+const LEAST_OBJECT: c_uint =
+    CUmulticastGranularity_flags::CU_MULTICAST_GRANULARITY_MINIMUM as c_uint;
 
 /// Makes an object of these devices, binds memory of each, and takes everything apart again.
 ///
@@ -93,18 +77,18 @@ impl Multicast<'_> {
     fn attempt(&self, devices: &[u32]) -> Answer<()> {
         let members: Answer<Vec<c_int>> = devices.iter().map(|&index| self.device(index)).collect();
         let members = members?;
-        let mut properties = ObjectProperties {
-            devices: devices.len() as c_uint,
-            bytes: 1 << 21,
-            handle_types: FILE_DESCRIPTOR as u64,
+        let mut properties = CUmulticastObjectProp {
+            numDevices: devices.len() as c_uint,
+            size: 1 << 21,
+            handleTypes: FILE_DESCRIPTOR.0.into(),
             flags: 0,
         };
         let mut bytes = 0;
-        ask!(self.cuMulticastGetGranularity(&mut bytes, &properties, LEAST))?;
+        ask!(self.cuMulticastGetGranularity(&mut bytes, &properties, LEAST_OBJECT))?;
         for &member in &members {
             bytes = bytes.max(self.least_memory(member)?);
         }
-        properties.bytes = bytes;
+        properties.size = bytes;
         let mut object = 0;
         ask!(self.cuMulticastCreate(&mut object, &properties))?;
         let mut parts = Vec::with_capacity(members.len());
@@ -123,7 +107,7 @@ impl Multicast<'_> {
     fn least_memory(&self, member: c_int) -> Answer<usize> {
         let mut bytes = 0;
         let properties = memory_of(member);
-        ask!(self.cuMemGetAllocationGranularity(&mut bytes, &properties, LEAST)).map(|()| bytes)
+        ask!(self.cuMemGetAllocationGranularity(&mut bytes, &properties, LEAST_MEMORY)).map(|()| bytes)
     }
 
     /// Adds all members, then binds memory of each: no earlier is any bound.
@@ -164,13 +148,20 @@ impl Multicast<'_> {
     }
 }
 
-fn memory_of(device: c_int) -> MemoryProperties {
-    MemoryProperties {
-        kind: PINNED,
-        handle_types: FILE_DESCRIPTOR,
-        location: ON_DEVICE,
-        device,
-        win32: ptr::null(),
-        flags: [0; 8],
+fn memory_of(device: c_int) -> CUmemAllocationProp {
+    CUmemAllocationProp {
+        type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: FILE_DESCRIPTOR,
+        location: CUmemLocation {
+            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            id: device,
+        },
+        win32HandleMetaData: ptr::null_mut(),
+        allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
+            compressionType: 0,
+            gpuDirectRDMACapable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        },
     }
 }

@@ -10,9 +10,13 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
+use std::mem::offset_of;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
+
+use cudarc::nccl::sys::{ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
 
 use super::driver::{Absent, Runtime};
 use super::memory::Buffer;
@@ -27,30 +31,33 @@ use crate::{Error, Result, Status};
 const NVIDIAS: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 const AMDS: [&str; 2] = ["librccl.so.1", "librccl.so"];
 
-/// How many bytes an id has (`NCCL_UNIQUE_ID_BYTES`).
-pub const ID_BYTES: usize = 128;
+/// How many bytes an id has.
+pub const ID_BYTES: usize = size_of::<ncclUniqueId>();
 
-/// `NCCL_CONFIG_INITIALIZER`'s mark.
-const CONFIG_MARK: u32 = 0xcafe_beef;
-/// The version whose configuration this is, 2.14: later ones take it, and have defaults for the rest.
-const CONFIG_VERSION: u32 = 21_400;
+// What `NCCL_CONFIG_INITIALIZER` of `nccl.h` is made of. `cudarc` has no macros.
+const CONFIG_MAGIC: u32 = 0xcafe_beef;
 /// `NCCL_CONFIG_UNDEF_INT`.
 const UNDEFINED: c_int = c_int::MIN;
 
-// `ncclResult_t`.
-const SUCCESS: u32 = 0;
-const SYSTEM_ERROR: u32 = 2;
-const REMOTE_ERROR: u32 = 6;
-const IN_PROGRESS: u32 = 7;
+/// The configuration is that of NCCL 2.14. Later versions take it, and have defaults for the rest.
+const CONFIG_VERSION: u32 = 21_400;
+/// How many bytes of `ncclConfig_t` version 2.14 had.
+const CONFIG_BYTES: usize = offset_of!(ncclConfig_t, minCTAs);
 
-/// `ncclFloat32`.
-const FLOAT: c_int = 7;
-/// `ncclUint64`.
-const U64: c_int = 5;
-/// `ncclSum`.
-const SUM: c_int = 0;
-/// `ncclMax`.
-const MAX: c_int = 2;
+// `cudarc` has the header's numbers. They are widened to integers here, since the functions below return and
+// take integers.
+const SUCCESS: u32 = ncclResult_t::ncclSuccess as u32;
+const SYSTEM_ERROR: u32 = ncclResult_t::ncclSystemError as u32;
+const INTERNAL_ERROR: u32 = ncclResult_t::ncclInternalError as u32;
+const INVALID_ARGUMENT: u32 = ncclResult_t::ncclInvalidArgument as u32;
+const INVALID_USAGE: u32 = ncclResult_t::ncclInvalidUsage as u32;
+const REMOTE_ERROR: u32 = ncclResult_t::ncclRemoteError as u32;
+const IN_PROGRESS: u32 = ncclResult_t::ncclInProgress as u32;
+
+const FLOAT: c_int = ncclDataType_t::ncclFloat32 as c_int;
+const U64: c_int = ncclDataType_t::ncclUint64 as c_int;
+const SUM: c_int = ncclRedOp_t::ncclSum as c_int;
+const MAX: c_int = ncclRedOp_t::ncclMax as c_int;
 
 /// How many numbers members compare at a time.
 pub const COMPARED: usize = 2;
@@ -64,27 +71,18 @@ const FREE_AND_JOIN: &str = "the mesh is of no use any more: free it and join ag
 /// How long it may take to leave.
 const LEAVING: Duration = Duration::from_secs(10);
 
-/// `ncclConfig_t`, as far as version 2.14 knew it.
-#[repr(C)]
-struct Config {
-    size: usize,
-    mark: u32,
-    version: u32,
-    is_blocking: c_int,
-    cluster: c_int,
-}
-
-/// `ncclUniqueId`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct RawId([u8; ID_BYTES]);
-
 table! {
     Api {
         fn ncclGetVersion(*mut c_int) -> u32;
-        fn ncclGetUniqueId(*mut RawId) -> u32;
+        fn ncclGetUniqueId(*mut ncclUniqueId) -> u32;
         fn ncclGetErrorString(u32) -> *const c_char;
-        fn ncclCommInitRankConfig(*mut usize, c_int, RawId, c_int, *mut Config) -> u32;
+        fn ncclCommInitRankConfig(
+            *mut usize,
+            c_int,
+            ncclUniqueId,
+            c_int,
+            *mut ncclConfig_t
+        ) -> u32;
         fn ncclCommGetAsyncError(usize, *mut u32) -> u32;
         fn ncclCommFinalize(usize) -> u32;
         fn ncclCommDestroy(usize) -> u32;
@@ -168,12 +166,14 @@ pub fn version(runtime: Runtime) -> Result<u32> {
 /// [`Io`](Status::Io) when it finds no network.
 pub fn unique_id(runtime: Runtime) -> Result<UniqueId> {
     let nccl = Nccl::of(runtime)?;
-    let mut id = RawId([0; ID_BYTES]);
+    let mut id = ncclUniqueId {
+        internal: [0; ID_BYTES],
+    };
     // SAFETY: declared as in `nccl.h`; a place for it.
     nccl.judge("ncclGetUniqueId", unsafe {
         (nccl.api.ncclGetUniqueId)(&mut id)
     })?;
-    Ok(UniqueId(id.0))
+    Ok(UniqueId(id.internal.map(|byte| byte as u8)))
 }
 
 /// The library of a vendor.
@@ -238,12 +238,12 @@ impl Nccl {
     }
 }
 
-/// What a code means to a caller. One that nobody knows counts as a fault, as a driver's does.
+/// What a code means to a caller. An unknown one counts as a fault, as a driver's does.
 fn status(code: u32) -> Status {
     match code {
         SYSTEM_ERROR | REMOTE_ERROR => Status::Io,
-        // An internal error, an invalid argument, invalid usage: what this library should not have asked.
-        3..=5 => Status::Internal,
+        // What this library should not have asked.
+        INTERNAL_ERROR | INVALID_ARGUMENT | INVALID_USAGE => Status::Internal,
         _ => Status::DeviceFault,
     }
 }
@@ -494,18 +494,25 @@ impl Communicators {
     fn begin(&self, places: &[AtomicUsize], id: &UniqueId) -> Result<()> {
         let api = &self.nccl.api;
         self.grouped("ncclCommInitRankConfig", |at, _| {
-            let mut config = Config {
-                size: size_of::<Config>(),
-                mark: CONFIG_MARK,
+            let mut config = ncclConfig_t {
+                size: CONFIG_BYTES,
+                magic: CONFIG_MAGIC,
                 version: CONFIG_VERSION,
-                is_blocking: 0,
-                cluster: UNDEFINED,
+                blocking: 0,
+                cgaClusterSize: UNDEFINED,
+                minCTAs: UNDEFINED,
+                maxCTAs: UNDEFINED,
+                netName: ptr::null(),
+                splitShare: UNDEFINED,
+            };
+            let id = ncclUniqueId {
+                internal: id.0.map(|byte| byte as c_char),
             };
             let (ranks, rank) = (self.ranks as c_int, (self.first as usize + at) as c_int);
             let place = places[at].as_ptr();
             // SAFETY: declared as in `nccl.h`; the place stays as long as the group, which
             // waits, or aborts, before it goes.
-            unsafe { (api.ncclCommInitRankConfig)(place, ranks, RawId(id.0), rank, &mut config) }
+            unsafe { (api.ncclCommInitRankConfig)(place, ranks, id, rank, &mut config) }
         })
     }
 
@@ -715,11 +722,11 @@ mod tests {
     fn every_code_has_a_status_and_an_unknown_one_is_a_fault() {
         for (code, expected) in [
             (1, Status::DeviceFault),
-            (SYSTEM_ERROR, Status::Io),
+            (2, Status::Io),
             (3, Status::Internal),
             (4, Status::Internal),
             (5, Status::Internal),
-            (REMOTE_ERROR, Status::Io),
+            (6, Status::Io),
             (8, Status::DeviceFault),
             (u32::MAX, Status::DeviceFault),
         ] {
@@ -737,6 +744,11 @@ mod tests {
             let is_told = message.ends_with(FREE_AND_JOIN);
             assert_eq!(is_told, status != Status::Aborted, "{message}");
         }
+    }
+
+    #[test]
+    fn a_configuration_is_as_long_as_that_of_nccl_2_14() {
+        assert_eq!(CONFIG_BYTES, 24);
     }
 
     #[test]
