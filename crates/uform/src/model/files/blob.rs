@@ -488,7 +488,8 @@ mod tests {
     fn a_file_that_is_written_to_while_it_is_read_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("weights");
-        let writes: [(&str, fn(&File)); 3] = [
+        type Write = fn(&File);
+        let writes: [(&str, Write); 3] = [
             ("other bytes", |file| {
                 file.write_all_at(b"other", 9).unwrap()
             }),
