@@ -16,7 +16,7 @@ use libloading::Library;
 
 use super::cuda::Cuda;
 use super::driver::Answer;
-use super::table::{ask, table};
+use super::symbols::{ask, table};
 
 table! {
     Api {
