@@ -9,11 +9,16 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
+use cudarc::driver::sys::{
+    CUdevice_attribute, CUfunction_attribute, CUjit_option, CUmemAllocationProp,
+    CUmemAllocationType, CUmemLocationType, CUmulticastObjectProp, CUresult,
+};
+
 use crate::machine::{
     Answer, Device, GRANULARITY, HostFunction, INVALID_CONTEXT, INVALID_VALUE, Machine, Started,
     current, enter,
 };
-use crate::ptx::Grid;
+use crate::ptx::{Grid, ILLEGAL_ADDRESS, LAUNCH_FAILED, MISALIGNED_ADDRESS};
 
 static MACHINE: Started = Started::by("FAKE_CUDA_DEVICES");
 
@@ -23,6 +28,20 @@ extern "C" fn at_exit() {
 
 /// CUDA 12.8.
 const VERSION: c_int = 12_080;
+
+// `cudarc` has the header's numbers. The functions take integers: a program may pass numbers that
+// an enum has no name for.
+const MULTIPROCESSORS: c_uint =
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as c_uint;
+const CAPABILITY_MAJOR: c_uint =
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as c_uint;
+const CAPABILITY_MINOR: c_uint =
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as c_uint;
+const MULTICAST: c_uint = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED as c_uint;
+const MOST_SHARED: c_uint =
+    CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as c_uint;
+const ERROR_LOG: c_uint = CUjit_option::CU_JIT_ERROR_LOG_BUFFER as c_uint;
+const ERROR_LOG_BYTES: c_uint = CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as c_uint;
 
 /// Writes a result where the caller wants it.
 ///
@@ -97,45 +116,30 @@ extern "C" fn cuInit(flags: c_uint) -> u32 {
     MACHINE.start(at_exit).err().unwrap_or(0)
 }
 
-/// `CUmemLocation`: a device is of type 1.
-#[repr(C)]
-struct Location {
-    kind: c_int,
-    device: c_int,
-}
-
-/// `CUmemAllocationProp`.
-#[repr(C)]
-struct MemoryProperties {
-    kind: c_int,
-    handle_types: c_int,
-    location: Location,
-    win32: *const c_void,
-    flags: [u8; 8],
-}
-
-/// `CUmulticastObjectProp`.
-#[repr(C)]
-struct MulticastProperties {
-    devices: c_uint,
-    bytes: usize,
-    handle_types: u64,
-    flags: u64,
-}
-
-/// The device of memory that is wanted: pinned (1), and a device's (1).
+/// The device of memory that is wanted: pinned, and a device's.
 ///
 /// # Safety
 /// Null, or such properties.
-unsafe fn wanted(properties: *const MemoryProperties) -> Answer<c_int> {
-    // SAFETY: asked of the caller.
-    match unsafe { properties.as_ref() } {
-        Some(MemoryProperties {
-            kind: 1,
-            location: Location { kind: 1, device },
-            ..
-        }) => Ok(*device),
-        _ => Err(INVALID_VALUE),
+unsafe fn wanted(properties: *const CUmemAllocationProp) -> Answer<c_int> {
+    if properties.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: asked of the caller. The enums are read as integers, since a program may have put there what
+    // they have no name for.
+    let (kind, location, device) = unsafe {
+        (
+            (&raw const (*properties).type_).cast::<u32>().read(),
+            (&raw const (*properties).location.type_)
+                .cast::<u32>()
+                .read(),
+            (*properties).location.id,
+        )
+    };
+    let is_pinned = kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as u32;
+    let is_on_device = location == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
+    match is_pinned && is_on_device {
+        true => Ok(device),
+        false => Err(INVALID_VALUE),
     }
 }
 
@@ -155,10 +159,10 @@ fn attribute(machine: &Machine, attribute: c_uint, device: c_int) -> Answer<c_in
     let described = &machine.device(device)?.described;
     let capability = described.capability().unwrap_or(0) as c_int;
     Ok(match attribute {
-        16 => described.units as c_int,
-        75 => capability / 10,
-        76 => capability % 10,
-        132 => described.has_multicast().into(),
+        MULTIPROCESSORS => described.units as c_int,
+        CAPABILITY_MAJOR => capability / 10,
+        CAPABILITY_MINOR => capability % 10,
+        MULTICAST => described.has_multicast().into(),
         _ => return Err(INVALID_VALUE),
     })
 }
@@ -221,7 +225,7 @@ functions! {
     cuMemCreate(
         memory: *mut usize,
         bytes: usize,
-        properties: *const MemoryProperties,
+        properties: *const CUmemAllocationProp,
         flags: u64
     ) machine => match flags {
         0 => put(memory, machine.create_memory(wanted(properties)?, bytes)?),
@@ -229,20 +233,20 @@ functions! {
     };
     cuMemGetAllocationGranularity(
         bytes: *mut usize,
-        properties: *const MemoryProperties,
+        properties: *const CUmemAllocationProp,
         _which: c_uint
     ) machine => {
         machine.device(wanted(properties)?)?;
         put(bytes, GRANULARITY)
     };
     cuMemRelease(handle: usize) machine => machine.release(handle);
-    cuMulticastCreate(object: *mut usize, properties: *const MulticastProperties) machine => {
+    cuMulticastCreate(object: *mut usize, properties: *const CUmulticastObjectProp) machine => {
         let wanted = properties.as_ref().ok_or(INVALID_VALUE)?;
-        put(object, machine.create_multicast(wanted.devices, wanted.bytes)?)
+        put(object, machine.create_multicast(wanted.numDevices, wanted.size)?)
     };
     cuMulticastGetGranularity(
         bytes: *mut usize,
-        _properties: *const MulticastProperties,
+        _properties: *const CUmulticastObjectProp,
         _which: c_uint
     ) _machine => put(bytes, GRANULARITY);
     cuMulticastAddDevice(object: usize, device: c_int) machine => {
@@ -315,8 +319,7 @@ functions! {
                     let mut found = (0..options as usize).filter(|&at| *names.add(at) == name);
                     found.next().map(|at| *values.add(at))
                 };
-                // The buffer of the error log and its size.
-                if let (Some(place), Some(room)) = (option(5), option(6)) {
+                if let (Some(place), Some(room)) = (option(ERROR_LOG), option(ERROR_LOG_BYTES)) {
                     put_text(place.cast(), room as c_int, &why)?;
                 }
                 Err(code)
@@ -329,7 +332,7 @@ functions! {
         put(kernel, machine.kernel(module, &name)?)
     };
     cuFuncSetAttribute(kernel: usize, attribute: c_uint, value: c_int) machine => match attribute {
-        8 => machine.allow_shared(kernel, value),
+        MOST_SHARED => machine.allow_shared(kernel, value),
         _ => Err(INVALID_VALUE),
     };
     cuLaunchKernel(
@@ -357,56 +360,49 @@ functions! {
     };
 }
 
-/// Name and words of the codes that are returned here; `None` for any other, as for one of a newer driver's.
+macro_rules! words {
+    ($($name:ident: $words:literal,)*) => {
+        &[$((
+            CUresult::$name,
+            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has no NUL"),
+            },
+            $words,
+        )),*]
+    };
+}
+
+/// The codes that are returned here, with their names and what the driver says about them.
+const WORDS: &[(CUresult, &CStr, &CStr)] = words! {
+    CUDA_ERROR_INVALID_VALUE: c"invalid argument",
+    CUDA_ERROR_OUT_OF_MEMORY: c"out of memory",
+    CUDA_ERROR_NOT_INITIALIZED: c"initialization error",
+    CUDA_ERROR_STUB_LIBRARY: c"CUDA driver is a stub library",
+    CUDA_ERROR_NO_DEVICE: c"no CUDA-capable device is detected",
+    CUDA_ERROR_INVALID_DEVICE: c"invalid device ordinal",
+    CUDA_ERROR_INVALID_CONTEXT: c"invalid device context",
+    CUDA_ERROR_NO_BINARY_FOR_GPU: c"no kernel image is available for execution on the device",
+    CUDA_ERROR_INVALID_PTX: c"a PTX JIT compilation failed",
+    CUDA_ERROR_UNSUPPORTED_PTX_VERSION: c"the provided PTX was compiled with an unsupported toolchain.",
+    CUDA_ERROR_INVALID_HANDLE: c"invalid resource handle",
+    CUDA_ERROR_NOT_FOUND: c"named symbol not found",
+    CUDA_ERROR_NOT_READY: c"device not ready",
+    CUDA_ERROR_ILLEGAL_ADDRESS: c"an illegal memory access was encountered",
+    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: c"too many resources requested for launch",
+    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED: c"peer access is already enabled",
+    CUDA_ERROR_PEER_ACCESS_NOT_ENABLED: c"peer access has not been enabled",
+    CUDA_ERROR_MISALIGNED_ADDRESS: c"misaligned address",
+    CUDA_ERROR_LAUNCH_FAILED: c"unspecified launch failure",
+    CUDA_ERROR_NOT_SUPPORTED: c"operation not supported",
+    CUDA_ERROR_SYSTEM_NOT_READY: c"system not yet initialized",
+};
+
+/// Name and words of a code; `None`: this driver does not know it, as one that is newer.
 pub(crate) fn words(code: u32) -> Option<(&'static CStr, &'static CStr)> {
-    Some(match code {
-        1 => (c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
-        2 => (c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
-        3 => (c"CUDA_ERROR_NOT_INITIALIZED", c"initialization error"),
-        34 => (c"CUDA_ERROR_STUB_LIBRARY", c"CUDA driver is a stub library"),
-        100 => (
-            c"CUDA_ERROR_NO_DEVICE",
-            c"no CUDA-capable device is detected",
-        ),
-        101 => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
-        201 => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
-        209 => (
-            c"CUDA_ERROR_NO_BINARY_FOR_GPU",
-            c"no kernel image is available for execution on the device",
-        ),
-        218 => (c"CUDA_ERROR_INVALID_PTX", c"a PTX JIT compilation failed"),
-        222 => (
-            c"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
-            c"the provided PTX was compiled with an unsupported toolchain.",
-        ),
-        400 => (c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
-        500 => (c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
-        600 => (c"CUDA_ERROR_NOT_READY", c"device not ready"),
-        700 => (
-            c"CUDA_ERROR_ILLEGAL_ADDRESS",
-            c"an illegal memory access was encountered",
-        ),
-        701 => (
-            c"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
-            c"too many resources requested for launch",
-        ),
-        704 => (
-            c"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
-            c"peer access is already enabled",
-        ),
-        705 => (
-            c"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED",
-            c"peer access has not been enabled",
-        ),
-        716 => (c"CUDA_ERROR_MISALIGNED_ADDRESS", c"misaligned address"),
-        719 => (c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
-        801 => (c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported"),
-        802 => (
-            c"CUDA_ERROR_SYSTEM_NOT_READY",
-            c"system not yet initialized",
-        ),
-        _ => return None,
-    })
+    let mut all = WORDS.iter();
+    let &(_, name, words) = all.find(|&&(known, ..)| known as u32 == code)?;
+    Some((name, words))
 }
 
 #[unsafe(no_mangle)]
@@ -438,7 +434,7 @@ pub(crate) fn explained(
 ) -> *const c_char {
     let fault = machine.get().ok().and_then(Machine::fault_words);
     match (code, fault) {
-        (700 | 716 | 719, Some(fault)) => {
+        (ILLEGAL_ADDRESS | MISALIGNED_ADDRESS | LAUNCH_FAILED, Some(fault)) => {
             let text = format!("{} ({fault})", words.to_string_lossy());
             std::ffi::CString::new(text).map_or(words.as_ptr(), |text| text.into_raw().cast_const())
         }

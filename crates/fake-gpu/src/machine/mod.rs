@@ -18,6 +18,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use cudarc::driver::sys::CUresult;
+
 use crate::environment::{Described, Faults, devices, faults};
 use crate::ptx;
 use code::Kernel;
@@ -28,40 +30,41 @@ use stream::Stream;
 pub use host::HostFunction;
 pub use multicast::GRANULARITY;
 
+// The codes of CUDA, as integers. HIP has the same.
 /// `CUDA_ERROR_INVALID_VALUE`.
-pub const INVALID_VALUE: u32 = 1;
+pub const INVALID_VALUE: u32 = CUresult::CUDA_ERROR_INVALID_VALUE as u32;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
-pub const OUT_OF_MEMORY: u32 = 2;
+pub const OUT_OF_MEMORY: u32 = CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32;
 /// `CUDA_ERROR_NOT_INITIALIZED`.
-pub const NOT_INITIALIZED: u32 = 3;
+pub const NOT_INITIALIZED: u32 = CUresult::CUDA_ERROR_NOT_INITIALIZED as u32;
 /// `CUDA_ERROR_NO_DEVICE`.
-pub const NO_DEVICE: u32 = 100;
+pub const NO_DEVICE: u32 = CUresult::CUDA_ERROR_NO_DEVICE as u32;
 /// `CUDA_ERROR_INVALID_DEVICE`.
-pub const INVALID_DEVICE: u32 = 101;
+pub const INVALID_DEVICE: u32 = CUresult::CUDA_ERROR_INVALID_DEVICE as u32;
 /// `CUDA_ERROR_INVALID_CONTEXT`.
-pub const INVALID_CONTEXT: u32 = 201;
+pub const INVALID_CONTEXT: u32 = CUresult::CUDA_ERROR_INVALID_CONTEXT as u32;
 /// `CUDA_ERROR_NO_BINARY_FOR_GPU`.
-pub const NO_BINARY: u32 = 209;
+pub const NO_BINARY: u32 = CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU as u32;
 /// `CUDA_ERROR_INVALID_PTX`.
-pub const INVALID_PTX: u32 = 218;
+pub const INVALID_PTX: u32 = CUresult::CUDA_ERROR_INVALID_PTX as u32;
 /// `CUDA_ERROR_UNSUPPORTED_PTX_VERSION`.
-pub const UNSUPPORTED_PTX_VERSION: u32 = 222;
+pub const UNSUPPORTED_PTX_VERSION: u32 = CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION as u32;
 /// `CUDA_ERROR_INVALID_HANDLE`.
-pub const INVALID_HANDLE: u32 = 400;
+pub const INVALID_HANDLE: u32 = CUresult::CUDA_ERROR_INVALID_HANDLE as u32;
 /// `CUDA_ERROR_NOT_FOUND`.
-pub const NOT_FOUND: u32 = 500;
+pub const NOT_FOUND: u32 = CUresult::CUDA_ERROR_NOT_FOUND as u32;
 /// `CUDA_ERROR_NOT_READY`.
-pub const NOT_READY: u32 = 600;
+pub const NOT_READY: u32 = CUresult::CUDA_ERROR_NOT_READY as u32;
 /// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`.
-pub const OUT_OF_RESOURCES: u32 = 701;
+pub const OUT_OF_RESOURCES: u32 = CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES as u32;
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
-pub const PEER_ALREADY_ENABLED: u32 = 704;
+pub const PEER_ALREADY_ENABLED: u32 = CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32;
 /// `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`.
-pub const PEER_NOT_ENABLED: u32 = 705;
+pub const PEER_NOT_ENABLED: u32 = CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED as u32;
 /// `CUDA_ERROR_NOT_SUPPORTED`.
-pub const NOT_SUPPORTED: u32 = 801;
+pub const NOT_SUPPORTED: u32 = CUresult::CUDA_ERROR_NOT_SUPPORTED as u32;
 /// `CUDA_ERROR_SYSTEM_NOT_READY`.
-pub const SYSTEM_NOT_READY: u32 = 802;
+pub const SYSTEM_NOT_READY: u32 = CUresult::CUDA_ERROR_SYSTEM_NOT_READY as u32;
 
 /// What a call returns if not 0.
 pub type Answer<T> = Result<T, u32>;

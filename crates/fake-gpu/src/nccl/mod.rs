@@ -23,6 +23,8 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, Once};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{ptr, slice, thread};
 
+use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
+
 use crate::machine::HostFunction;
 use fault::{Fault, fault};
 use meeting::Request;
@@ -30,26 +32,23 @@ use meeting::Request;
 /// 2.21.5.
 const VERSION: c_int = 22_105;
 
-// `ncclResult_t`.
-const SUCCESS: u32 = 0;
-const CUDA_ERROR: u32 = 1;
-const SYSTEM_ERROR: u32 = 2;
-const INVALID_ARGUMENT: u32 = 4;
-const INVALID_USAGE: u32 = 5;
-const REMOTE_ERROR: u32 = 6;
-const IN_PROGRESS: u32 = 7;
+// The functions return and take integers: a program may pass numbers that an enum has no name for.
+const SUCCESS: u32 = ncclResult_t::ncclSuccess as u32;
+const CUDA_ERROR: u32 = ncclResult_t::ncclUnhandledCudaError as u32;
+const SYSTEM_ERROR: u32 = ncclResult_t::ncclSystemError as u32;
+const INVALID_ARGUMENT: u32 = ncclResult_t::ncclInvalidArgument as u32;
+const INVALID_USAGE: u32 = ncclResult_t::ncclInvalidUsage as u32;
+const REMOTE_ERROR: u32 = ncclResult_t::ncclRemoteError as u32;
+const IN_PROGRESS: u32 = ncclResult_t::ncclInProgress as u32;
 
-// `ncclDataType_t`.
-const U64: c_int = 5;
-const FLOAT: c_int = 7;
+const U64: c_int = ncclDataType_t::ncclUint64 as c_int;
+const FLOAT: c_int = ncclDataType_t::ncclFloat32 as c_int;
+const SUM: c_int = ncclRedOp_t::ncclSum as c_int;
+const MAX: c_int = ncclRedOp_t::ncclMax as c_int;
 
-// `ncclRedOp_t`.
-const SUM: c_int = 0;
-const MAX: c_int = 2;
+const ID_BYTES: usize = size_of::<ncclUniqueId>();
 
-const ID_BYTES: usize = 128;
-
-/// `ncclUniqueId`: a name that ends with a NUL.
+/// Has the layout of `ncclUniqueId`: a name that ends with a NUL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Id([u8; ID_BYTES]);

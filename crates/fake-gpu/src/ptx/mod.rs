@@ -8,6 +8,8 @@
 //! order of the code, the ones furthest behind first, and join where they meet. `memory` is what loads and stores
 //! reach, `matrix` the tensor cores.
 
+use cudarc::driver::sys::CUresult;
+
 mod alu;
 mod block;
 mod decode;
@@ -43,9 +45,9 @@ impl Trap {
     }
 }
 
-/// `CUDA_ERROR_ILLEGAL_ADDRESS`.
-pub const ILLEGAL_ADDRESS: u32 = 700;
-/// `CUDA_ERROR_MISALIGNED_ADDRESS`.
-pub const MISALIGNED_ADDRESS: u32 = 716;
-/// `CUDA_ERROR_LAUNCH_FAILED`: everything that a device has no better name for.
-pub const LAUNCH_FAILED: u32 = 719;
+/// An access outside every allocation.
+pub const ILLEGAL_ADDRESS: u32 = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS as u32;
+/// An access at an address that is no multiple of its size.
+pub const MISALIGNED_ADDRESS: u32 = CUresult::CUDA_ERROR_MISALIGNED_ADDRESS as u32;
+/// Everything that a device has no better name for.
+pub const LAUNCH_FAILED: u32 = CUresult::CUDA_ERROR_LAUNCH_FAILED as u32;

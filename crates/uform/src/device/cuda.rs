@@ -15,7 +15,7 @@ use super::driver::{
     Absent, Answer, Architecture, Code, Driver, Failure, Launch, Properties, Raw, Runtime,
 };
 use super::multicast;
-use super::table::{ask, open, table, text};
+use super::symbols::{ask, open, table, text};
 
 /// What the driver installs. `libcuda.so` is left alone: a toolkit has a stub of that name.
 const NAMES: [&str; 1] = [if cfg!(windows) {

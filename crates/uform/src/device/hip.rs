@@ -16,7 +16,7 @@ use super::driver::{
     Absent, Answer, Architecture, Code, Driver, Failure, Launch, Properties, Raw, Runtime,
 };
 use super::kfd::{self, Node};
-use super::table::{ask, open, table, text};
+use super::symbols::{ask, open, table, text};
 
 const NAMES: [&str; 4] = [
     "libamdhip64.so.7",

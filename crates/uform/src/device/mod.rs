@@ -1,6 +1,6 @@
 //! A GPU vendor's driver, found when somebody first asks for it, behind one trait.
 //!
-//! Nothing of a driver is linked: a machine without one is as good as any. `table` looks a
+//! Nothing of a driver is linked: a machine without one is as good as any. `symbols` looks a
 //! library's functions up by their names, all of them at once, so that a driver that is too old
 //! is refused before anything of it has run. [`driver`] is the one trait of what a driver does,
 //! in terms of bare handles; `cuda` and `hip` are the two that do it. [`Device`] and what it
@@ -45,7 +45,7 @@ mod patience;
 mod peers;
 mod staging;
 mod stream;
-mod table;
+mod symbols;
 
 pub use driver::{Absent, Architecture, Code, Failure, Properties, Runtime};
 pub use layout::{Layout, Place, View};

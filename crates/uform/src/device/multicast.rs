@@ -16,7 +16,7 @@ use libloading::Library;
 
 use super::cuda::Cuda;
 use super::driver::Answer;
-use super::table::{ask, table};
+use super::symbols::{ask, table};
 
 table! {
     Api {
@@ -107,7 +107,8 @@ impl Multicast<'_> {
     fn least_memory(&self, member: c_int) -> Answer<usize> {
         let mut bytes = 0;
         let properties = memory_of(member);
-        ask!(self.cuMemGetAllocationGranularity(&mut bytes, &properties, LEAST_MEMORY)).map(|()| bytes)
+        ask!(self.cuMemGetAllocationGranularity(&mut bytes, &properties, LEAST_MEMORY))
+            .map(|()| bytes)
     }
 
     /// Adds all members, then binds memory of each: no earlier is any bound.

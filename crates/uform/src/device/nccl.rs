@@ -24,7 +24,7 @@ use super::owned::Device;
 use super::patience::{Patience, Pauses};
 use super::peers::{Share, check_devices, check_shares, check_streams, wait_all};
 use super::stream::Stream;
-use super::table::{open, table};
+use super::symbols::{open, table};
 use crate::{Error, Result, Status};
 
 /// What NVIDIA's packages install, and what some distributions do.

@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char};
 use std::sync::OnceLock;
 
 use super::driver::Absent;
-use super::table::{open, table};
+use super::symbols::{open, table};
 
 /// What the driver installs.
 const NAMES: [&str; 1] = [if cfg!(windows) {

@@ -27,19 +27,19 @@
 
 use super::futex::Futex;
 use super::pace::{IDLE, Pace};
-use super::sync::{AtomicU32, Ordering, Padded, load_in_order};
+use super::sync::{AtomicU32, CachePadded, Ordering, load_in_order};
 
 /// See the module.
 pub(super) struct Bell {
-    rings: Padded<Futex>,
-    sleepers: Padded<AtomicU32>,
+    rings: CachePadded<Futex>,
+    sleepers: CachePadded<AtomicU32>,
 }
 
 impl Bell {
     pub(super) fn new() -> Self {
         Bell {
-            rings: Padded(Futex::new(0)),
-            sleepers: Padded(AtomicU32::new(0)),
+            rings: CachePadded::new(Futex::new(0)),
+            sleepers: CachePadded::new(AtomicU32::new(0)),
         }
     }
 

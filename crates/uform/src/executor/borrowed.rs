@@ -31,7 +31,7 @@ use super::forkunion::Handle;
 use super::gate::Gate;
 use super::pace::Pace;
 use super::pools::{Loan, Pool};
-use super::sync::{AtomicUsize, Mutex, Ordering, Padded, lock};
+use super::sync::{AtomicUsize, CachePadded, Mutex, Ordering, lock};
 use crate::Result;
 use crate::kernels::{ForkJoin, Solo};
 
@@ -112,7 +112,7 @@ struct Job<'a> {
     is_counted: bool,
     gate: Gate,
     /// The next task nobody has claimed.
-    next: Padded<AtomicUsize>,
+    next: CachePadded<AtomicUsize>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -176,7 +176,7 @@ impl ForkJoin for Borrowed {
             lanes: self.lanes,
             is_counted: !self.is_inclusive,
             gate: Gate::new(),
-            next: Padded(AtomicUsize::new(0)),
+            next: CachePadded::new(AtomicUsize::new(0)),
             panic: Mutex::new(None),
         };
         self.lead(threads, &job);

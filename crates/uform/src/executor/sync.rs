@@ -9,6 +9,9 @@ mod real;
 
 use std::sync::PoisonError;
 
+#[cfg(feature = "native")]
+pub(super) use crossbeam_utils::CachePadded;
+
 #[cfg(loom)]
 pub(super) use modelled::*;
 #[cfg(not(loom))]
@@ -18,19 +21,4 @@ pub(super) use real::*;
 /// was held, so poisoning says nothing.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A value with cache lines of its own, so that writing it does not take
-/// its neighbours from other cores. Twice 64 bytes: the prefetcher fetches pairs.
-#[cfg(feature = "native")]
-#[repr(align(128))]
-pub(super) struct Padded<T>(pub(super) T);
-
-#[cfg(feature = "native")]
-impl<T> std::ops::Deref for Padded<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
 }

@@ -50,7 +50,7 @@ use std::sync::Arc;
 use super::bell::Bell;
 use super::gate::Gate;
 use super::pace::Pace;
-use super::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, Padded, UnsafeCell, lock};
+use super::sync::{AtomicBool, AtomicUsize, CachePadded, Mutex, Ordering, UnsafeCell, lock};
 use crate::kernels::{ForkJoin, Solo};
 
 /// What one job's lanes call, for tasks below a count.
@@ -72,11 +72,11 @@ pub(super) struct Team {
     lanes: usize,
     pace: Arc<Pace>,
     bell: Bell,
-    entrance: Padded<Entrance>,
+    entrance: CachePadded<Entrance>,
     /// The next task nobody has claimed.
-    next: Padded<AtomicUsize>,
+    next: CachePadded<AtomicUsize>,
     /// Whether some thread is leading a job.
-    leading: Padded<AtomicBool>,
+    leading: CachePadded<AtomicBool>,
     /// Whether `panic` holds something: cheaper to ask than the lock.
     panicked: AtomicBool,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -97,15 +97,15 @@ impl Team {
             lanes,
             pace,
             bell: Bell::new(),
-            entrance: Padded(Entrance {
+            entrance: CachePadded::new(Entrance {
                 gate: Gate::new(),
                 job: UnsafeCell::new(Job {
                     body: &|_, _| {},
                     tasks: 0,
                 }),
             }),
-            next: Padded(AtomicUsize::new(0)),
-            leading: Padded(AtomicBool::new(false)),
+            next: CachePadded::new(AtomicUsize::new(0)),
+            leading: CachePadded::new(AtomicBool::new(false)),
             panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
             stopping: AtomicBool::new(false),

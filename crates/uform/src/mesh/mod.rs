@@ -4,7 +4,7 @@
 //! executor. The processes share a directory and nothing else: no server, no lock, no watcher, no
 //! common clock. What each writes there, and what it may conclude from what others wrote, is the
 //! whole matter, and it is in one function without side effects, `protocol`, whose
-//! first comment is the argument why it is right. A model checker goes through it (`model`), and
+//! first comment is the argument why it is right. A model checker goes through it (`checker`), and
 //! processes that are killed at every step.
 //!
 //! | file | what it is about |
@@ -25,13 +25,13 @@
 //! processes cannot be looked for, and clocks that disagree do not matter; and files that a crash left, even
 //! after everything had been agreed, are recognised by never answering.
 
+#[cfg(test)]
+mod checker;
 mod checks;
 pub mod collectives;
 mod description;
 mod folder;
 mod member;
-#[cfg(test)]
-mod model;
 mod options;
 mod process;
 mod protocol;
