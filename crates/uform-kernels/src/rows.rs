@@ -153,9 +153,9 @@ fn check_within(what: &str, indexes: &[u32], rows: usize) {
 
 /// Shares out `count` rows.
 pub(super) fn over_rows(team: &dyn ForkJoin, count: usize, work: impl Fn(Range<usize>) + Sync) {
-    let pieces = match team.lanes() {
+    let tasks = match team.lanes() {
         1 => count.min(1),
         lanes => count.div_ceil(ROWS_A_TASK).min(4 * lanes),
     };
-    team.run(pieces, &|_, piece| work(share(count, pieces, piece)));
+    team.run(tasks, &|_, task| work(share(count, tasks, task)));
 }

@@ -25,11 +25,11 @@ pub struct Control {
     done: AtomicU64,
     total: AtomicU64,
     /// Where the call is queued, so that cancelling can take it out.
-    place: Mutex<Option<Place>>,
+    queued_at: Mutex<Option<QueuedAt>>,
 }
 
 /// A queued call's executor and ticket.
-struct Place {
+struct QueuedAt {
     core: Weak<Core>,
     ticket: Ticket,
 }
@@ -46,11 +46,11 @@ impl Control {
     /// this does nothing.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
-        let place = lock(&self.place).take();
-        if let Some(place) = place
-            && let Some(core) = place.core.upgrade()
+        let queued_at = lock(&self.queued_at).take();
+        if let Some(queued_at) = queued_at
+            && let Some(core) = queued_at.core.upgrade()
         {
-            core.withdraw(place.ticket);
+            core.withdraw(queued_at.ticket);
         }
     }
 
@@ -100,13 +100,13 @@ impl Control {
         call: Box<dyn Deferred>,
         enqueue: impl FnOnce(Box<dyn Deferred>) -> Admission,
     ) -> Option<Refused> {
-        let mut place = lock(&self.place);
+        let mut queued_at = lock(&self.queued_at);
         if self.is_cancelled() {
             return Some((Error::aborted(), call));
         }
         match enqueue(call) {
             Ok(ticket) => {
-                *place = Some(Place {
+                *queued_at = Some(QueuedAt {
                     core: Arc::downgrade(core),
                     ticket,
                 });

@@ -28,7 +28,8 @@
 //! | `forkunion` | ForkUnion's C interface |
 //! | `pace`, `mood`, `futex` | how a thread waits: spinning for a while, then asleep |
 //! | `scratch` | a lane's memory, kept from call to call |
-//! | `affinity`, `near` | how threads of ours, and nobody else's, get to their cores and memory |
+//! | `affinity` | how our own threads get to their cores and memory |
+//! | `loading_team` | temporary threads that load a model into memory domains |
 //! | `description` | what `describe()` tells |
 //! | `reentrancy` | which executors a thread must not wait for, being inside them |
 //!
@@ -74,7 +75,7 @@ mod futex;
 #[cfg(feature = "native")]
 mod gate;
 #[cfg(feature = "native")]
-mod near;
+mod loading_team;
 #[cfg(feature = "native")]
 mod pace;
 #[cfg(feature = "native")]
@@ -101,9 +102,9 @@ pub use description::{Description, ExecutorKind};
 pub(crate) use devices::load_kernels;
 #[cfg(feature = "native")]
 pub use devices::{DeviceDescription, Devices, Driven, DrivenDevice, Scratch};
-pub use mood::Mood;
 #[cfg(feature = "native")]
-pub(crate) use near::Near;
+pub(crate) use loading_team::LoadingTeam;
+pub use mood::Mood;
 #[cfg(feature = "native")]
 pub use result_pool::{ResultBuffer, ResultPool};
 pub use scratch::Arena;
@@ -131,7 +132,7 @@ use crate::hardware::topology::Topology;
 use crate::kernels::ForkJoin;
 #[cfg(feature = "native")]
 use crate::placement::PoolOptions;
-use crate::placement::{DEFAULT_DEFERRED_LIMIT, MOST_THREADS, Place, RamOptions};
+use crate::placement::{DEFAULT_DEFERRED_LIMIT, MOST_THREADS, Placement, RamOptions};
 use crate::{Error, Result, Status};
 
 /// Threads, their scratch, and the order in which calls reach them. Clones are
@@ -173,8 +174,8 @@ impl Executor {
     /// of zero, or more than [`MOST_THREADS`], and for a class this CPU cannot run; [`OutOfMemory`](Status::OutOfMemory)
     /// when the system refuses a thread. Nothing is left behind.
     pub fn for_ram(options: &RamOptions) -> Result<Executor> {
-        let place = Place::here(&options.memory_domains)?;
-        let lanes = match lanes_of(options.threads, &place)? {
+        let placement = Placement::here(&options.memory_domains)?;
+        let lanes = match lanes_of(options.threads, &placement)? {
             lanes if cfg!(feature = "native") => lanes,
             _ => 1,
         };
@@ -185,7 +186,7 @@ impl Executor {
         let executor = Executor::new(Parts {
             kind: ExecutorKind::Ram,
             lanes,
-            place,
+            placement,
             cpu_class: options.cpu_class,
             deferred_limit: limit,
             threads: Threads::new(lanes),
@@ -232,14 +233,14 @@ impl Executor {
         if let Some(class) = options.cpu_class {
             class.runs_here()?;
         }
-        let place = Place::here(&options.memory_domains)?;
+        let placement = Placement::here(&options.memory_domains)?;
         let deferred_limit = limit_of(options.deferred_limit)?;
         // SAFETY: the caller vouches for the address.
-        let threads = unsafe { Threads::on_pool(address, &place)? };
+        let threads = unsafe { Threads::on_pool(address, &placement)? };
         Ok(Executor::new(Parts {
             kind: ExecutorKind::Pool,
             lanes: threads.team().lanes(),
-            place,
+            placement,
             cpu_class: options.cpu_class,
             deferred_limit,
             threads,
@@ -253,7 +254,7 @@ impl Executor {
         Executor::new(Parts {
             kind: ExecutorKind::Inline,
             lanes: 1,
-            place: Place::anywhere(UsableCores::of_this_process()),
+            placement: Placement::anywhere(UsableCores::of_this_process()),
             cpu_class: None,
             deferred_limit: DEFAULT_DEFERRED_LIMIT,
             threads: Threads::new(1),
@@ -379,7 +380,7 @@ impl Executor {
     pub(crate) fn loading_threads(&self) -> usize {
         let core = self.core();
         match core.kind {
-            ExecutorKind::Inline => core.place.parallelism().min(2),
+            ExecutorKind::Inline => core.placement.parallelism().min(2),
             ExecutorKind::Ram | ExecutorKind::Vram | ExecutorKind::Pool => core.lanes,
         }
     }
@@ -416,7 +417,7 @@ impl Executor {
 
     /// The memory domains it was placed in; none: it was not.
     pub fn memory_domains(&self) -> &[u32] {
-        &self.core().place.memory_domains
+        &self.core().placement.memory_domains
     }
 
     /// What it is and does just now: where its threads run, what limited them, and what the
@@ -438,8 +439,8 @@ impl Executor {
             kind: core.kind,
             threads: core.lanes,
             memory_domains,
-            cores: core.place.cores(),
-            counted: core.place.usable.counted(),
+            cores: core.placement.cores(),
+            counted: core.placement.usable.counted(),
             cpu_class: class.word(),
             mood: self.mood(),
             outstanding: self.outstanding(),
@@ -450,7 +451,7 @@ impl Executor {
                 .devices
                 .as_ref()
                 .map_or_else(Vec::new, |devices| devices.describe()),
-            remarks: description::remarks(core.kind, core.threads.busy(), &core.place),
+            remarks: description::remarks(core.kind, core.threads.busy(), &core.placement),
             refused,
         }
     }
@@ -466,7 +467,7 @@ impl Executor {
         let Parts {
             kind,
             lanes,
-            place,
+            placement,
             cpu_class,
             deferred_limit,
             threads,
@@ -476,7 +477,7 @@ impl Executor {
         let core = Arc::new(Core {
             kind,
             lanes,
-            place,
+            placement,
             cpu_class,
             deferred_limit,
             refused: Mutex::new(Vec::new()),
@@ -512,7 +513,7 @@ impl fmt::Debug for Executor {
 struct Parts {
     kind: ExecutorKind,
     lanes: usize,
-    place: Place,
+    placement: Placement,
     cpu_class: Option<CpuClass>,
     deferred_limit: u64,
     threads: Threads,
@@ -544,7 +545,7 @@ type Waiter = Box<dyn FnOnce(Result<()>) + Send>;
 struct Core {
     kind: ExecutorKind,
     lanes: usize,
-    place: Place,
+    placement: Placement,
     cpu_class: Option<CpuClass>,
     deferred_limit: u64,
     /// What the system refused, a sentence each.
@@ -858,10 +859,10 @@ fn end_with(mut call: Box<dyn Deferred>, error: Error) {
     });
 }
 
-/// How many threads these `threads` mean at a place, of an executor or a pool.
-fn lanes_of(threads: Option<u64>, place: &Place) -> Result<usize> {
+/// How many threads these `threads` mean at a placement, of an executor or a pool.
+fn lanes_of(threads: Option<u64>, placement: &Placement) -> Result<usize> {
     let Some(threads) = threads else {
-        return Ok(default_lanes(place.parallelism()));
+        return Ok(default_lanes(placement.parallelism()));
     };
     match usize::try_from(threads) {
         Ok(lanes @ 1..=MOST_THREADS) => Ok(lanes),

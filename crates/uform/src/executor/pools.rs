@@ -48,7 +48,7 @@ struct State {
     /// Whether a call is on it.
     used: bool,
     /// The executors whose turn is to come.
-    line: VecDeque<Place>,
+    line: VecDeque<Waiting>,
 }
 
 /// Who ends a pool.
@@ -64,7 +64,7 @@ enum Owner {
 }
 
 /// An executor in line, by its name, and what to ring when it is its turn.
-struct Place {
+struct Waiting {
     executor: usize,
     bell: Arc<Bell>,
 }
@@ -231,24 +231,24 @@ impl Pool {
     /// Gives up an executor's place in line, if it has one.
     pub(super) fn step_out(&self, executor: usize) {
         let mut state = lock(&self.state);
-        if let Some(place) = state.place_of(executor) {
-            state.line.remove(place);
+        if let Some(position) = state.position_of(executor) {
+            state.line.remove(position);
             state.ring_first();
         }
     }
 }
 
 impl State {
-    fn place_of(&self, executor: usize) -> Option<usize> {
+    fn position_of(&self, executor: usize) -> Option<usize> {
         self.line
             .iter()
-            .position(|place| place.executor == executor)
+            .position(|waiting| waiting.executor == executor)
     }
 
     fn line_up(&mut self, executor: usize, bell: &Arc<Bell>) {
-        if self.place_of(executor).is_none() {
+        if self.position_of(executor).is_none() {
             let bell = Arc::clone(bell);
-            self.line.push_back(Place { executor, bell });
+            self.line.push_back(Waiting { executor, bell });
         }
     }
 

@@ -12,7 +12,7 @@ use super::affinity::{Here, pin_to_all};
 use super::forkunion::Spawned;
 use super::pools::Pool;
 use super::threads::block_signals;
-use crate::placement::{Place, ThreadPoolOptions};
+use crate::placement::{Placement, ThreadPoolOptions};
 use crate::{Error, Result, Status, quoted};
 
 /// What a pool's threads are called when nothing else was said.
@@ -56,10 +56,10 @@ impl ThreadPool {
     /// longer than 15 bytes, or holds a NUL; [`OutOfMemory`](Status::OutOfMemory) when the system
     /// refuses a thread. Nothing is left behind.
     pub fn spawn(options: &ThreadPoolOptions) -> Result<ThreadPool> {
-        let place = Place::here(&options.memory_domains)?;
-        let threads = super::lanes_of(options.threads, &place)?;
+        let placement = Placement::here(&options.memory_domains)?;
+        let threads = super::lanes_of(options.threads, &placement)?;
         let name = name_of(options.name.as_deref())?;
-        let (pool, keeper) = Keeper::start(name, threads, place)?;
+        let (pool, keeper) = Keeper::start(name, threads, placement)?;
         let pool = Pool::spawned(pool, keeper);
         Ok(ThreadPool(Arc::new(Owned { pool, threads })))
     }
@@ -136,7 +136,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Spawns a pool on a thread of its own. Returns where it is.
-    fn start(name: CString, threads: usize, place: Place) -> Result<(usize, Keeper)> {
+    fn start(name: CString, threads: usize, placement: Placement) -> Result<(usize, Keeper)> {
         let (up, is_up) = mpsc::channel();
         let (until, told) = mpsc::channel::<()>();
         // The pool's threads inherit the name, the cores and the memory policy.
@@ -144,7 +144,7 @@ impl Keeper {
             .name(name.to_string_lossy().into_owned())
             .spawn(move || {
                 block_signals();
-                let refused = pin_to_all(&place, &Here);
+                let refused = pin_to_all(&placement, &Here);
                 let pool = Spawned::new(&name, threads);
                 _ = up.send(pool.as_ref().map(|pool| (pool.address(), refused)));
                 if pool.is_some() {

@@ -29,7 +29,7 @@ use super::sync::thread::{Builder, JoinHandle};
 use super::sync::{AtomicBool, Mutex, Ordering, lock, mpsc};
 use super::team::Team;
 use crate::kernels::ForkJoin;
-use crate::placement::Place;
+use crate::placement::Placement;
 use crate::{Error, Result, Status};
 
 /// See the module.
@@ -65,12 +65,12 @@ impl Threads {
     ///
     /// # Safety
     /// As [`Executor::on_pool`](super::Executor::on_pool).
-    pub(super) unsafe fn on_pool(address: usize, place: &Place) -> Result<Self> {
+    pub(super) unsafe fn on_pool(address: usize, placement: &Placement) -> Result<Self> {
         let pace = Arc::new(Pace::new());
         // SAFETY: the caller vouches for the address.
         let pool = unsafe { Borrowed::at(address, Arc::clone(&pace))? };
         let threads = Threads::with(1, Some(pool), pace);
-        threads.find_room(place);
+        threads.find_room(placement);
         Ok(threads)
     }
 
@@ -92,10 +92,10 @@ impl Threads {
     }
 
     /// Sees whether each thread of a call can have a core of its own.
-    fn find_room(&self, place: &Place) {
+    fn find_room(&self, placement: &Placement) {
         let at_once = match &self.pool {
-            Some(_) => place.usable.count(),
-            None => place.parallelism(),
+            Some(_) => placement.usable.count(),
+            None => placement.parallelism(),
         };
         // One lane is led beside a caller that has a thread of its own.
         // A model checker has no cores, and no time to spin in.
@@ -270,7 +270,7 @@ impl Threads {
 
     /// The conductor's life.
     fn conduct(&self, core: &Arc<Core>, up: &mpsc::Sender<io::Result<()>>) {
-        self.find_room(&core.place);
+        self.find_room(&core.placement);
         core.pin(0);
         let mut workers = Vec::new();
         let hired = self.hire(core, &mut workers);
@@ -329,7 +329,7 @@ impl Threads {
 impl Core {
     /// Puts the calling thread, which is that of a lane, on its cores and its memory near them.
     fn pin(&self, lane: usize) {
-        if let Some(domain) = self.place.of_lane(lane, self.lanes) {
+        if let Some(domain) = self.placement.of_lane(lane, self.lanes) {
             let refused = pin(domain, &Here);
             let mut told = lock(&self.refused);
             for sentence in refused {

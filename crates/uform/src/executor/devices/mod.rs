@@ -31,7 +31,7 @@ use super::result_pool::{ResultBuffer, ResultPool};
 use super::{Executor, Parts, Threads, default_lanes, limit_of};
 use crate::device::{Buffer, Device, Layout, Runtime, Staging, Stream, kernels::Kernels};
 use crate::hardware::{GpuClass, GpuVendor, gpu_devices};
-use crate::placement::{Place, VramOptions};
+use crate::placement::{Placement, VramOptions};
 use crate::{Error, Result, Status, quoted};
 
 /// What an executor drives.
@@ -128,16 +128,16 @@ impl Executor {
     ///
     /// Nothing is left behind.
     pub fn for_vram(options: &VramOptions) -> Result<Executor> {
-        let place = Place::here(&options.memory_domains)?;
+        let placement = Placement::here(&options.memory_domains)?;
         if let Some(class) = options.cpu_class {
             class.runs_here()?;
         }
         let deferred_limit = limit_of(options.deferred_limit)?;
-        let lanes = default_lanes(place.parallelism());
+        let lanes = default_lanes(placement.parallelism());
         let executor = Executor::new(Parts {
             kind: ExecutorKind::Vram,
             lanes,
-            place,
+            placement,
             cpu_class: options.cpu_class,
             deferred_limit,
             threads: Threads::new(lanes),
