@@ -54,7 +54,7 @@ pub struct PoolOptions {
 /// Options of a pool to be shared. `None` is "absent".
 #[derive(Clone, Debug, Default)]
 pub struct ThreadPoolOptions {
-    /// Ids of the memory domains on whose cores, together, the threads run and whose memory they
+    /// Ids of the memory domains whose cores, together, the threads run on and whose memory they
     /// take. Empty: wherever the system puts them.
     pub memory_domains: Vec<u32>,
     /// How many threads; absent: 7/8, to the nearest whole number, of the cores those domains carry that this process may
@@ -92,7 +92,7 @@ pub struct VramOptions {
 pub struct Placement {
     /// The memory domains that were asked for, in that order; empty: none was.
     pub memory_domains: Vec<u32>,
-    /// Among whose cores threads are dealt; empty: wherever the system puts them.
+    /// Their cores are shared out among the threads; empty: wherever the system puts them.
     pub compute_domains: Vec<ComputeDomain>,
     /// What this process may use, as it was when the placement was found.
     pub usable: UsableCores,
@@ -353,7 +353,7 @@ mod tests {
                 lanes: &[0, 0],
             },
             Case {
-                name: "memory of the whole machine gets the cores nobody had",
+                name: "memory of the whole machine gets the cores that are left",
                 machine: kinds(),
                 usable: usable(8, &all16, None),
                 domains: &[2, 4],

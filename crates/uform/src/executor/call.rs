@@ -197,7 +197,7 @@ where
         let mut jobs: Vec<_> = iter::once(&mut self.job).chain(others).collect();
         Box::pin(async move {
             work::run(&mut jobs, team, arenas).await;
-            // Whoever is told of one call finds nothing of the others' work alive either.
+            // Dropped before any callback runs: none must find another call's work still alive.
             jobs.iter_mut().for_each(|job| job.work = None);
         })
     }
@@ -252,7 +252,7 @@ fn panicked(payload: &(dyn Any + Send)) -> Error {
     Error::new(Status::Internal, message)
 }
 
-/// Runs what the caller gave us to be told with. A panic in it has nobody left to go to.
+/// Runs what the caller gave us to be told with. A panic in it is dropped: no caller is left to report it to.
 pub(super) fn tell(callback: impl FnOnce()) {
     drop(panic::catch_unwind(AssertUnwindSafe(callback)));
 }

@@ -17,7 +17,7 @@ pub enum ExecutorKind {
     Ram,
     /// Streams of devices, and threads of its own, for models in the devices' memory.
     Vram,
-    /// Threads of a ForkUnion pool that somebody else owns.
+    /// Threads of a borrowed ForkUnion pool.
     Pool,
     /// The caller, or one thread for deferred calls.
     Inline,
@@ -92,10 +92,10 @@ pub(super) fn maybe_number<S: Serializer>(
     }
 }
 
-/// What there is to say about so many threads, busy in a call, at a placement.
+/// What there is to say about so many threads, busy in a call, with a placement.
 pub(super) fn remarks(kind: ExecutorKind, threads: usize, placement: &Placement) -> Vec<String> {
     if kind == ExecutorKind::Pool {
-        let whose = "the threads that compute are a pool's, and run where its owner put them: cores \
+        let owner = "the threads that compute are a pool's, and run where its owner put them: cores \
                      and memory domains are those of the executor's own thread and of the weights \
                      it loads";
         let at_once = placement.usable.count();
@@ -105,7 +105,7 @@ pub(super) fn remarks(kind: ExecutorKind, threads: usize, placement: &Placement)
                  spin, and take the time of those that compute; spawn a smaller pool"
             )
         });
-        return [whose.to_owned()].into_iter().chain(crowded).collect();
+        return [owner.to_owned()].into_iter().chain(crowded).collect();
     }
     let far = placement.compute_domains.iter().filter(|domain| domain.far);
     let mut remarks: Vec<_> = far

@@ -18,12 +18,12 @@
 //! | `order` | the rule: who holds, who is next, who is refused; without threads |
 //! | `call` | one call: its control, its outcome, who is told |
 //! | `work` | what a deferred call computes, alone or in a run with its neighbours |
-//! | `steps` | work that can stop and go on, for whoever has one thread for everything |
+//! | `steps` | work that can pause and go on, where one thread does everything |
 //! | `threads` | the conductor and the workers it spawns (`turns`: where there are none) |
 //! | `team`, `gate`, `bell` | how lanes share one job, and why no wake-up is lost |
-//! | `borrowed`, `pools` | lanes that are a ForkUnion pool's threads, and whose turn it is on them |
+//! | `borrowed`, `pools` | lanes that are a ForkUnion pool's threads, and which executor uses them next |
 //! | `devices` | the GPUs that are driven, and which those are |
-//! | `result_pool` | memory of results on a GPU, small pieces of which are kept |
+//! | `result_pool` | memory of results on a GPU, small buffers of which are kept |
 //! | `thread_pool` | a ForkUnion pool of our own |
 //! | `forkunion` | ForkUnion's C interface |
 //! | `pace`, `mood`, `futex` | how a thread waits: spinning for a while, then asleep |
@@ -47,7 +47,7 @@
 //!
 //! An executor ends by [`free`](Executor::free) (finish what was accepted, then
 //! join), [`abandon`](Executor::abandon) (abort it instead) or
-//! [`retire`](Executor::retire) (finish, joined by nobody or later). Dropping the
+//! [`retire`](Executor::retire) (finish; joined later or not at all). Dropping the
 //! last clone retires it.
 
 mod call;
@@ -205,13 +205,13 @@ impl Executor {
     /// A pool takes one call at a time. Executors that borrow one pool, also from other threads,
     /// take turns: deferred calls wait in their executor's queue, an immediate call is
     /// [`Contended`](Status::Contended) while a call of another executor uses or waits for
-    /// the pool. Whoever gives the pool work besides must do so while no call is outstanding: that
+    /// the pool. Other code may give the pool work only while no call is outstanding: a breach
     /// is not noticed, and ends in wrong results or a hang. Two copies of this library in one
     /// process do not know of each other either.
     ///
     /// How the pool's threads idle is their owner's to say (they spin, unless put to sleep). The
     /// [`Mood`] is that of the executor's one thread, which takes deferred calls from the
-    /// queue and is spawned for the first; spinning also keeps whoever leads an exclusive pool awake
+    /// queue and is spawned for the first; spinning also keeps the leader of an exclusive pool awake
     /// until the job is done.
     ///
     /// Memory domains are where that one thread runs, and where weights loaded by this executor
@@ -226,7 +226,7 @@ impl Executor {
     ///
     /// # Safety
     /// What lies at the address, unless it is null or misaligned, is a `fu_pool_t` of ForkUnion,
-    /// built with the same `FU_WITH_…` flags. It stays so until the executor has ended, and nobody else
+    /// built with the same `FU_WITH_…` flags. It stays so until the executor has ended, and no other code
     /// gives it work, spawns, terminates or deletes it while a call is outstanding.
     #[cfg(feature = "native")]
     pub unsafe fn on_pool(address: usize, options: &PoolOptions) -> Result<Executor> {
@@ -528,7 +528,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Where no thread will run what is queued, nobody is left who could.
+        // On the web no thread can run what is still queued once the last handle is gone: it is aborted.
         if cfg!(feature = "native") {
             self.core.close();
         } else {
@@ -627,7 +627,7 @@ impl Core {
             Ok(ticket) => ticket,
             Err((refusal, call)) => return Err((refusal.into(), call)),
         };
-        // Still under the lock, which keeps the conductor, and whoever frees, from the ticket.
+        // Still under the lock, which keeps the conductor, and a thread that frees, from the ticket.
         if let Err(error) = self.threads.ready(self)
             && let Some(call) = state.order.withdraw(ticket)
         {
@@ -859,7 +859,7 @@ fn end_with(mut call: Box<dyn Deferred>, error: Error) {
     });
 }
 
-/// How many threads these `threads` mean at a placement, of an executor or a pool.
+/// How many threads these `threads` mean for a placement, of an executor or a pool.
 fn lanes_of(threads: Option<u64>, placement: &Placement) -> Result<usize> {
     let Some(threads) = threads else {
         return Ok(default_lanes(placement.parallelism()));

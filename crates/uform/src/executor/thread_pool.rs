@@ -1,7 +1,7 @@
 //! A ForkUnion pool of our own, for programs that share one between packages.
 //!
 //! Its *keeper* is a thread that spawns the pool, sleeps while it lives, and deletes it. So what a
-//! pool's threads inherit is never set on the caller's, and ending a pool blocks nobody
+//! pool's threads inherit is never set on the caller's, and ending a pool blocks no thread
 //! who does not want to wait.
 
 use std::ffi::CString;
@@ -74,7 +74,7 @@ impl ThreadPool {
         self.0.threads
     }
 
-    /// Ends the pool's threads and waits until they have ended. Nobody may be using it: of our
+    /// Ends the pool's threads and waits until they have ended. It must not be in use: of our
     /// executors this is checked, of others it is the caller's to know. Again, or in a forked child,
     /// it does nothing.
     ///

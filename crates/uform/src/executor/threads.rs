@@ -10,7 +10,7 @@
 //! and takes no call from the queue before it is the executor's turn on the pool.
 //!
 //! The conductor goes when the executor is closed and its last call is over: it
-//! sends the workers home, joins them, and gives the scratch back. Whoever frees
+//! sends the workers home, joins them, and gives the scratch back. A thread that frees
 //! the executor joins the conductor alone.
 
 use std::io;
@@ -34,11 +34,11 @@ use crate::{Error, Result, Status};
 
 /// See the module.
 pub(super) struct Threads {
-    /// The process whose threads they are.
+    /// The process that the threads run in.
     process: u32,
     pace: Arc<Pace>,
     team: Arc<Team>,
-    /// Whose lanes are used instead of the team's, which has one lane then.
+    /// A borrowed pool, used instead of the team, which has one lane then.
     pool: Option<Borrowed>,
     /// Rung when the conductor may have something to do.
     bell: Arc<Bell>,
@@ -129,7 +129,7 @@ impl Threads {
         Ok(())
     }
 
-    /// The team, for whoever holds the executor.
+    /// The team, for the call that holds the executor.
     pub(super) fn team(&self) -> &dyn ForkJoin {
         match &self.pool {
             Some(pool) => pool,
@@ -241,7 +241,7 @@ impl Threads {
         let conductor = match self.conductor.try_lock() {
             Ok(conductor) => conductor,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Somebody is joining.
+            // Another thread is joining.
             Err(TryLockError::WouldBlock) => return false,
         };
         match &*conductor {
