@@ -19,7 +19,7 @@ const SHORT: usize = 64;
 /// A head's queries are not cut into blocks smaller than this: each block packs K and V anew.
 const QUERIES_A_BLOCK: usize = 32;
 
-/// Attention over a batch. Whoever holds it may write to its own part of `out`. In bf16 the rows of
+/// Attention over a batch. Each task writes only its own part of `out`. In bf16 the rows of
 /// both are those of an operand.
 pub(super) struct Attention<'a> {
     pub qkv: &'a [f32],

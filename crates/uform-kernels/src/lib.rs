@@ -96,7 +96,7 @@ pub use error::{Error, Result, Status};
 ///
 /// Each function of the table does one task of an operation, and trusts its caller: the CPU
 /// has the class's instructions, the job's slices fit each other, the task lies within
-/// the batch, and nobody else touches its part of the output (nor its scratch).
+/// the batch, and no other thread touches its part of the output (nor its scratch).
 pub struct Kernels {
     class: CpuClass,
     precision: Precision,

@@ -389,7 +389,7 @@ impl Stacked<'_, f32> {
         self.fill_bf16_here(panel);
     }
 
-    /// The same in the vectors of whoever calls it.
+    /// The same in the caller's vectors.
     #[inline(always)]
     fn fill_bf16_here(&self, panel: Panel<'_>) {
         self.fill_tiles::<{ STEP_BYTES / 2 }>(panel.values, panel.first, |_, weights| {

@@ -32,7 +32,7 @@ pub struct Embedding<'a> {
     pub kind: &'a [f32],
 }
 
-/// The rows of a layer norm, in place. Whoever holds it may write to its own rows.
+/// The rows of a layer norm, in place. Each task writes only its own rows.
 pub(super) struct Normed<'a> {
     pub rows: Shared<f32>,
     pub norm: Norm<'a>,
@@ -40,7 +40,7 @@ pub(super) struct Normed<'a> {
     pub into: Option<Converted>,
 }
 
-/// The rows of an embedding. Whoever holds it may write to its own rows.
+/// The rows of an embedding. Each task writes only its own rows.
 pub(super) struct Embedded<'a> {
     pub ids: &'a [u32],
     pub positions: &'a [u32],

@@ -1,4 +1,4 @@
-//! Neighbouring deferred calls computed as one run: who joins whom, and that nobody
+//! Neighbouring deferred calls computed as one run: which calls join, and that no call
 //! can tell but by the time it takes.
 
 #![cfg(feature = "native")]

@@ -80,7 +80,7 @@ unsafe fn linear(layer: &Linear<'_>, rows: Range<usize>, panels: Range<usize>) {
 /// One row by one panel.
 ///
 /// # Safety
-/// The slices fit each other, and nobody else touches this part of `out`.
+/// The slices fit each other, and no other thread touches this part of `out`.
 unsafe fn linear_row(layer: &Linear<'_>, row: usize, panel: usize) {
     let inputs = layer.weight.inputs();
     let mut sums = [0.0; COLUMNS];

@@ -60,7 +60,7 @@ pub(crate) fn scratch<V: Simd>(longest: usize, head_size: usize) -> usize {
 /// Attention of one task.
 ///
 /// # Safety
-/// The CPU has the class's instructions, the task lies within the batch, nobody else
+/// The CPU has the class's instructions, the task lies within the batch, no other thread
 /// writes to its part of `out`, and `scratch` has [`scratch`] elements and no other user.
 #[inline(always)]
 pub(crate) unsafe fn compute<V: Simd>(

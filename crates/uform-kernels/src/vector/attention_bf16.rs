@@ -55,7 +55,7 @@ struct Space {
 /// Attention of one task.
 ///
 /// # Safety
-/// The CPU has the instructions of both, the task lies within the batch, nobody else
+/// The CPU has the instructions of both, the task lies within the batch, no other thread
 /// writes to its part of `out`, and `scratch` has [`scratch`] elements and no other user.
 #[inline(always)]
 pub(crate) unsafe fn compute<V: Simd, T: Tiles>(

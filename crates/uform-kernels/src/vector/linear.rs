@@ -14,7 +14,7 @@ use crate::{Precision, share};
 ///
 /// # Safety
 /// The CPU has the class's instructions, the layer's slices fit each other, and
-/// nobody else touches these tiles of `out`.
+/// no other thread touches these tiles of `out`.
 #[inline(always)]
 pub(crate) unsafe fn compute<V: Simd>(
     layer: &Linear<'_>,
