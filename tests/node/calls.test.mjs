@@ -128,7 +128,7 @@ test("freeing runs every deferred call first", async () => {
   for (const found of await Promise.all(calls)) assert.equal(found.rows, 1);
 });
 
-test("a freed executor is refused everywhere, and freed again in vain", async () => {
+test("a freed executor is refused everywhere, and freeing it again does nothing", async () => {
   executor.free();
   executor.free();
   assert.throws(() => executor.drain(), failure(FreedError));
@@ -139,7 +139,7 @@ test("a freed executor is refused everywhere, and freed again in vain", async ()
   await assert.rejects(Model.open(modelPath, { executor }), failure(FreedError));
 });
 
-test("a freed model is refused everywhere, and freed again in vain", async () => {
+test("a freed model is refused everywhere, and freeing it again does nothing", async () => {
   const model = await Model.open(modelPath, { executor });
   const call = model.encodeText("x", { executor });
   model.free();
