@@ -55,7 +55,7 @@ export class Outstanding {
 export interface Submission<T> {
   /** Hands the call to the backend, which settles it once. */
   submit: (call: CompiledCall | undefined, settle: Settle<T>) => void;
-  /** Releases a value that nobody wants any more. */
+  /** Releases a value that is not wanted any more. */
   discard?: (value: T) => void;
   /** Where the call is counted until the backend has ended it. */
   outstanding?: Outstanding;

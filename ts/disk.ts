@@ -39,7 +39,7 @@ const nodeModule = async <T>(name: string): Promise<T> =>
   (process.getBuiltinModule?.(name) ??
     (await import(/* webpackIgnore: true */ /* @vite-ignore */ name))) as T;
 
-/** The most bytes that are read while somebody waits: what a core's own cache holds. */
+/** The most bytes that are read while a caller waits: what a core's own cache holds. */
 const PIECE = 128 << 10;
 
 /** @internal */
@@ -237,7 +237,7 @@ export class OpenFile implements FileReader {
     });
   }
 
-  /** Closes it, as soon as nobody reads. */
+  /** Closes it, as soon as no read is pending. */
   close(): void {
     this.#isClosed = true;
     if (this.#reads === 0) this.#fs.closeSync(this.#file);

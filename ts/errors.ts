@@ -38,7 +38,7 @@ function codeOf(status: Status): string {
 
 /**
  * The most characters of a message, and a few: what is quoted in one is bounded where it is quoted, and this is
- * for what nobody thought of, such as a path of a megabyte.
+ * for what is not bounded there, such as a path of a megabyte.
  */
 const LONGEST_MESSAGE = 2048;
 

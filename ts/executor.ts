@@ -119,7 +119,7 @@ export interface DrivenDevice {
   readonly name: string;
   /** The class whose kernels run on it. */
   readonly gpuClass: string;
-  /** Whether its stream is somebody else's. */
+  /** Whether its stream is borrowed. */
   readonly streamBorrowed: boolean;
   /** Bytes of scratch memory kept on it. */
   readonly scratchBytes: number;

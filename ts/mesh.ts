@@ -99,7 +99,7 @@ const key = Symbol("mesh");
  * trainer over the same executor. The GPUs of the executor are the process's members of the run.
  *
  * The processes meet in a directory that all of them see, on a network file system for one. They agree
- * on one run, or all of them are told why not: there is no server, and nobody goes on alone.
+ * on one run, or all of them are told why not: there is no server, and no process goes on alone.
  */
 export class Mesh extends Handle {
   /** The backend's handle, which a trainer borrows. */

@@ -71,7 +71,7 @@ export function refuse(where: string, what: string, expected: string, value: unk
 }
 
 /**
- * Whether a value is a proxy that was revoked. Nothing can be asked of it: whoever looks at what it is, is thrown an
+ * Whether a value is a proxy that was revoked. Any look at it throws an
  * error that names no argument.
  *
  * @internal

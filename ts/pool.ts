@@ -7,7 +7,7 @@ import { count, ids, readOptions, text } from "./options.js";
 /** What a {@link ThreadPool} is made of. */
 export interface ThreadPoolConfig {
   /**
-   * The memory domains (NUMA nodes, by the system's ids) on whose cores, together, the threads run,
+   * The memory domains (NUMA nodes, by the system's ids) whose cores, together, the threads run on,
    * and whose memory they take while there is some. Absent or `[]`: wherever the system puts them.
    */
   memoryDomains?: readonly number[] | undefined;
@@ -63,7 +63,7 @@ export class ThreadPool extends Handle {
   }
 
   /**
-   * Where the `fu_pool_t` is, for whoever borrows it. It is not to be used once the pool is freed.
+   * Where the `fu_pool_t` is, for code that borrows it. It must not be used once the pool is freed.
    *
    * @throws {@link FreedError} after {@link free}.
    */
@@ -81,8 +81,8 @@ export class ThreadPool extends Handle {
   }
 
   /**
-   * Ends the threads. Whoever borrows the pool by its address must be done with it; of executors of
-   * this package that is checked. A second `free()` does nothing. A forgotten pool lives until the
+   * Ends the threads. Code that borrows the pool by its address must be done with it; for
+   * executors of this package that is checked. A second `free()` does nothing. A forgotten pool lives until the
    * last executor that borrows it is freed or forgotten.
    *
    * @throws {@link InvalidArgumentError} while an executor borrows it, which is to be freed first.

@@ -55,7 +55,7 @@ export class Ahead {
     return bytes;
   };
 
-  /** Goes on from where somebody is, who is past what is read. */
+  /** Goes on from a reader's position beyond what is read. */
   #follow(at: number): void {
     const next = this.#next;
     if (next?.coming || (next && at < next.start + next.count)) return;

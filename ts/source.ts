@@ -460,7 +460,7 @@ async function* chunksOf(file: Incoming, signal: AbortSignal): AsyncGenerator<Ui
     return;
   }
   const reader = readerOf(file, body);
-  // Whoever sends is told, and what is waited for ends.
+  // The sender is told, and pending reads end.
   const cancel = () => void reader.cancel(signal.reason).catch(() => {});
   signal.addEventListener("abort", cancel);
   let bytes = 0;

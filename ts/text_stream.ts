@@ -48,7 +48,7 @@ export interface Encoding<T> {
   readonly signal: AbortSignal | undefined;
   /** Submits a batch. */
   readonly encode: (texts: string[], signal: AbortSignal) => Promise<T>;
-  /** Releases a result that nobody gets any more. */
+  /** Releases a result that will not be delivered. */
   readonly discard: (result: T) => void;
 }
 

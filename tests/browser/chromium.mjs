@@ -62,7 +62,7 @@ export async function onPage(browser, address, use) {
   try {
     return await use(page);
   } finally {
-    // Last: what the page complained of explains why something did not come.
+    // Last: what the page complained of explains what was waited for and did not come.
     await close();
   }
 }

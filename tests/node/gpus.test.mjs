@@ -97,7 +97,7 @@ test("this machine's list is the same whoever asks", () => {
   assert.ok(words.includes("cuda") && words.includes("hip"));
 });
 
-test("no driver is touched until somebody asks for GPUs", async () => {
+test("no driver is touched until a program asks for GPUs", async () => {
   const maps = `require("node:fs").readFileSync("/proc/self/maps", "utf8")`;
   const loaded = `${maps}.match(/lib(?:cuda|amdhip64)\\.so\\.\\d/g)`;
   const quiet = `(() => {

@@ -214,7 +214,7 @@ test("memory the system does not give is told, and not printed", () => {
   assert.deepEqual(told.cores, machine.usableCores);
   assert.match(told.refused.join(), /refused to prefer memory domains \[1023\]/);
   assert.match(told.remarks.join(), /no core near memory domain 1023/);
-  // Nobody takes another machine's description for this machine without being told.
+  // A description of another machine says so.
   assert.match(told.remarks.join(), /not this machine's.*HWLOC_SYNTHETIC.*HWLOC_THISSYSTEM=1/);
   assert.ok(told.available.split(",").includes("numa"));
 });

@@ -81,7 +81,7 @@ test("a pool and its executor, both forgotten, kept their cores busy", async () 
     use(Executor.onPool(ThreadPool.spawn({ threads: 2, name }).address));
   }
   for (let round = 0; threadsNamed(name) > 0; round++) {
-    assert.ok(round < 500, "threads of pools nobody has are left");
+    assert.ok(round < 500, "threads of unused pools are left");
     collectGarbage();
     await turns();
   }

@@ -13,7 +13,7 @@ assert.ok(existsSync(modelPath), `no test model at ${modelPath}; set UFORM_TEST_
 /** How often to repeat: a few times, or in `npm run test:soak` the full count. */
 export const times = (few, full) => (process.env.UFORM_SOAK ? full : few);
 
-/** More work than any test waits for: whoever submits it gives it up. */
+/** More work than any test waits for: the test that submits it cancels it. */
 export const endless = Array.from(
   { length: 4000 },
   (_, index) => `${index} ` + "the quick brown fox jumps over the lazy dog again and ".repeat(4),

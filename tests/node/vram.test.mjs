@@ -455,7 +455,7 @@ test("a fault is the call's that met it, and every later one's", async () => {
   }
 });
 
-test("a code that nobody knows, and functions that are missing, are errors or nothing", async () => {
+test("an unknown code, and functions that are missing, are errors or nothing", async () => {
   const sound = (await run(devices(1), faulty)).value.rows;
   const codes = [1, 2, 9, 30, 60, 100].map((call) => `code917@${call}`);
   for (const fault of [...codes, "missing:cuStreamCreate", "code34@1"]) {

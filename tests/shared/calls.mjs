@@ -2,7 +2,7 @@
 
 import { equal, fail, failure, fails, ok } from "./check.mjs";
 
-/** More work than any test waits for: whoever submits it gives it up. */
+/** More work than any test waits for: the test that submits it cancels it. */
 const endless = Array.from(
   { length: 20_000 },
   (_, index) => `${index} ${"the sea is blue and the bicycle is red ".repeat(8)}`,
@@ -156,7 +156,7 @@ export function calls(test, { uform, base }) {
     );
   });
 
-  testWith("what was freed is refused, and freeing it again does nothing", async ({ executor, model }) => {
+  testWith("a freed object is refused; freeing again is fine", async ({ executor, model }) => {
     model.free();
     model.free();
     await fails(() => model.encodeTextSync("x"), FreedError);

@@ -5,7 +5,7 @@
  *
  * A function reports failure by throwing, a deferred one also through `settle`, with an error whose
  * `code` is one of the engine's. A deferred function never calls `settle` before it has returned; it takes
- * no `call` when nobody gives the call up or looks at its progress.
+ * no `call` when the caller neither cancels it nor reads its progress.
  */
 export interface Backend {
   /** Which WebAssembly module this is; absent: the native addon. */

@@ -257,7 +257,7 @@ class WasmBackend implements Backend {
     return [done, total];
   };
 
-  /** The module's side of a call; of one that nobody watches, a new one. */
+  /** The module's side of a call; for an unwatched call, a new one. */
   #call(call: CompiledCall | undefined): InnerCall {
     return callOf(call ?? this.callCreate());
   }
@@ -298,7 +298,7 @@ class WasmBackend implements Backend {
     try {
       return this.#deliver() || this.#compute();
     } catch (failure) {
-      // Nobody else is there to be told.
+      // No one else can be told.
       for (const settle of this.#settles.values()) settle(failure, undefined);
       this.#settles.clear();
       return false;

@@ -163,7 +163,7 @@ class Run {
   }
 }
 
-/** The bar, where somebody sees it and the output does not run through it. */
+/** The progress bar, on a terminal that does not also show the output. */
 function shown(inputs: Input[], out: string | undefined): Progress | undefined {
   if (!process.stderr.isTTY || (out === undefined && process.stdout.isTTY)) return undefined;
   const sizes = inputs.map(({ size }) => size ?? NaN);

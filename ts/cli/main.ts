@@ -61,7 +61,7 @@ function print(text: string): void {
   process.stdout.write(text);
 }
 
-/** Whoever reads standard output may stop at any time, as `head` does: that is no failure. */
+/** The reader of standard output may stop at any time, as `head` does: that is no failure. */
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   if (error.code === "EPIPE") process.exit(0);
   process.stderr.write(`uform: cannot write to standard output: ${error.message}\n`);

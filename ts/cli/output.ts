@@ -184,7 +184,7 @@ class NewFile implements Sink {
 
   readonly #end = (signal: NodeJS.Signals): void => {
     this.discard();
-    // Nobody listens any more, so it ends the process as it would have.
+    // No listener is left, so it ends the process as it would have.
     process.kill(process.pid, signal);
   };
 

@@ -1,4 +1,4 @@
-/** What ends a process unless somebody listens. */
+/** Signals that end a process unless it listens to them. */
 export const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
@@ -25,7 +25,7 @@ export async function whileWatched<T>(
   }
 }
 
-/** Nobody listens any more; the process runs on until the signal has come. */
+/** Stops listening; the process runs on until the signal has come. */
 async function ended(signal: NodeJS.Signals): Promise<never> {
   process.kill(process.pid, signal);
   return await new Promise(() => setInterval(() => {}, 1000));

@@ -15,7 +15,7 @@ pub(crate) fn permitted() -> bool {
     refused == 0
 }
 
-/// As above: there is nobody to ask.
+/// As above: no permission is needed.
 #[cfg(not(all(feature = "native", target_os = "linux")))]
 pub(crate) fn permitted() -> bool {
     false

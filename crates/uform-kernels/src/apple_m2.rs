@@ -11,7 +11,7 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 use std::ops::Range;
 
-use super::attention::{Attention, Piece};
+use super::attention::{Attention, AttentionTask};
 use super::aws_g2::{self, V4};
 use super::linear::Linear;
 use super::operand::STEP_BYTES;
@@ -40,15 +40,15 @@ pub(super) static I8: Kernels = Kernels {
 #[target_feature(enable = "neon,bf16")]
 unsafe fn linear_bf16(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { vector::tiles::piece::<V4, Bfmlal>(layer, tiles, panels) }
+    unsafe { vector::tiles::compute::<V4, Bfmlal>(layer, tiles, panels) }
 }
 
 /// # Safety
 /// As stated at [`Kernels`].
 #[target_feature(enable = "neon,bf16")]
-unsafe fn attention_bf16(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
+unsafe fn attention_bf16(job: &Attention<'_>, task: &AttentionTask, scratch: *mut f32) {
     // SAFETY: handed on to the caller.
-    unsafe { vector::attention_bf16::piece::<V4, Bfmlal>(job, piece, scratch) }
+    unsafe { vector::attention_bf16::compute::<V4, Bfmlal>(job, task, scratch) }
 }
 
 /// # Safety
@@ -56,7 +56,7 @@ unsafe fn attention_bf16(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) 
 #[target_feature(enable = "neon,i8mm")]
 unsafe fn linear_i8(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { vector::tiles::piece::<V4, Smmla>(layer, tiles, panels) }
+    unsafe { vector::tiles::compute::<V4, Smmla>(layer, tiles, panels) }
 }
 
 /// Columns multiplied side by side: two vectors of sums.

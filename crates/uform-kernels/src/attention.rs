@@ -19,7 +19,7 @@ const SHORT: usize = 64;
 /// A head's queries are not cut into blocks smaller than this: each block packs K and V anew.
 const QUERIES_A_BLOCK: usize = 32;
 
-/// Attention over a batch. Whoever holds it may write to its own part of `out`. In bf16 the rows of
+/// Attention over a batch. Each task writes only its own part of `out`. In bf16 the rows of
 /// both are those of an operand.
 pub(super) struct Attention<'a> {
     pub qkv: &'a [f32],
@@ -40,7 +40,7 @@ impl Attention<'_> {
 }
 
 /// Some heads and some queries of one text.
-pub(super) struct Piece {
+pub(super) struct AttentionTask {
     /// The text's first row in the batch.
     pub first: usize,
     /// The text's tokens.
@@ -157,19 +157,19 @@ impl Kernels {
                 first += length;
             }
             let (groups, blocks) = cuts(lengths.len(), heads, longest, team.lanes());
-            team.run(lengths.len() * groups * blocks, &|lane, task| {
-                let text = task / (groups * blocks);
+            team.run(lengths.len() * groups * blocks, &|lane, index| {
+                let text = index / (groups * blocks);
                 let tiles = lengths[text].div_ceil(self.query_rows);
-                let piece = Piece {
+                let task = AttentionTask {
                     first: starts[text],
                     length: lengths[text],
-                    heads: share(heads, groups, task / blocks % groups),
-                    tiles: share(tiles, blocks, task % blocks),
+                    heads: share(heads, groups, index / blocks % groups),
+                    tiles: share(tiles, blocks, index % blocks),
                 };
                 // SAFETY: the shapes were checked above, this machine has the class's
-                // instructions (`Kernels::of`), no two pieces overlap, and a lane has
+                // instructions (`Kernels::of`), no two tasks overlap, and a lane has
                 // its scratch to itself, which is as long as the longest text asks.
-                unsafe { (self.attention)(job, &piece, scratch.at(lane * lane_scratch)) };
+                unsafe { (self.attention)(job, &task, scratch.at(lane * lane_scratch)) };
             });
         }
     }

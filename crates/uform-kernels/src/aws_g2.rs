@@ -10,7 +10,7 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 use std::ops::Range;
 
-use super::attention::{Attention, Piece};
+use super::attention::{Attention, AttentionTask};
 use super::linear::Linear;
 use super::operand::Conversion;
 use super::packed::TILES_COLUMNS;

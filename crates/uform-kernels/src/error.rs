@@ -8,7 +8,7 @@ use std::{error, fmt};
 use crate::quoted::without_middle;
 
 /// The most bytes of a message, and a few. Whatever is quoted in it is bounded where it is quoted; this is for what
-/// nobody thought of, such as a path of a megabyte.
+/// is not bounded there, such as a path of a megabyte.
 const LONGEST_MESSAGE: usize = 2 << 10;
 
 /// What kind of failure an [`Error`] is. The numbers are part of the public

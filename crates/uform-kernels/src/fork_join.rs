@@ -1,4 +1,4 @@
-//! What a kernel needs of whoever runs it: lanes that share one job's tasks.
+//! What a kernel needs to run: lanes that share one job's tasks.
 //!
 //! The executor's team implements [`ForkJoin`] with threads, [`Solo`] with the
 //! calling thread alone. A kernel written against the trait runs the same
@@ -79,6 +79,6 @@ impl<T> Shared<T> {
     }
 }
 
-// SAFETY: `Shared` only carries an address; whoever dereferences it says why
+// SAFETY: `Shared` only carries an address; the code that dereferences it says why
 // elements are not shared between lanes.
 unsafe impl<T: Send> Sync for Shared<T> {}

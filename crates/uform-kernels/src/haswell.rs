@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::attention::{Attention, Piece};
+use super::attention::{Attention, AttentionTask};
 use super::linear::Linear;
 use super::operand::Conversion;
 use super::packed::TILES_COLUMNS;

@@ -26,7 +26,7 @@ pub(super) static I8: Kernels = Kernels {
 #[target_feature(enable = "avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn linear(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { vector::tiles::piece::<Plain, Vnni>(layer, tiles, panels) }
+    unsafe { vector::tiles::compute::<Plain, Vnni>(layer, tiles, panels) }
 }
 
 /// Rows whose products are summed side by side.

@@ -96,7 +96,7 @@ pub use error::{Error, Result, Status};
 ///
 /// Each function of the table does one task of an operation, and trusts its caller: the CPU
 /// has the class's instructions, the job's slices fit each other, the task lies within
-/// the batch, and nobody else touches its part of the output (nor its scratch).
+/// the batch, and no other thread touches its part of the output (nor its scratch).
 pub struct Kernels {
     class: CpuClass,
     precision: Precision,
@@ -112,7 +112,7 @@ pub struct Kernels {
     convert: unsafe fn(&operand::Conversion<'_>, rows: Range<usize>),
     /// The most queries attention computes together.
     query_rows: usize,
-    attention: unsafe fn(&attention::Attention<'_>, &attention::Piece, scratch: *mut f32),
+    attention: unsafe fn(&attention::Attention<'_>, &attention::AttentionTask, scratch: *mut f32),
     /// Elements of scratch a lane needs, by the longest text and the head size.
     attention_scratch: fn(usize, usize) -> usize,
 }
@@ -213,9 +213,9 @@ impl Kernels {
     }
 }
 
-/// The `index`-th of `pieces` even shares of `0..items`, in order; the share after the last
+/// The `index`-th of `shares` even shares of `0..items`, in order; the share after the last
 /// is empty, at the end.
-pub(crate) fn share(items: usize, pieces: usize, index: usize) -> Range<usize> {
-    let start = |index: usize| items * index.min(pieces) / pieces;
+pub(crate) fn share(items: usize, shares: usize, index: usize) -> Range<usize> {
+    let start = |index: usize| items * index.min(shares) / shares;
     start(index)..start(index + 1)
 }

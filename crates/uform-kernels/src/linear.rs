@@ -53,7 +53,7 @@ pub struct Epilogue<'a> {
     pub residual: bool,
 }
 
-/// One dense layer over a batch. Whoever holds it may write to its own part of `out`.
+/// One dense layer over a batch. Each task writes only its own part of `out`.
 pub(super) struct Linear<'a> {
     pub rows: Operand<'a>,
     pub weight: &'a Packed,
@@ -192,7 +192,7 @@ impl Kernels {
         );
         team.run(grid.blocks * grid.groups, &|_, task| {
             let (tiles, panels) = grid.task(task);
-            // SAFETY: the shapes were checked above and by whoever made `out`, this machine has
+            // SAFETY: the shapes were checked above and where `out` was made, this machine has
             // the class's instructions (`Kernels::of`), and tasks of a grid do not overlap.
             unsafe { (self.linear)(layer, tiles, panels) };
         });

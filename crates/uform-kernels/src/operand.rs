@@ -65,7 +65,7 @@ impl Tail {
     }
 }
 
-/// Where operands are written. Whoever holds it may write to its own rows.
+/// Where operands are written. Each task writes only its own rows.
 pub(super) struct Converted {
     pub form: Form,
     /// How many rows there are in all: i8's tails follow the last.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::fork_join::Shared;
 use super::operand::STEP_BYTES;
 use super::precision::{i8_weights, to_bf16, to_i8};
-use super::region::{Piece, Region};
+use super::region::{Allocation, Region};
 use super::{ForkJoin, Kernels, Precision, share};
 use crate::Result;
 use crate::cpu::CpuClass;
@@ -39,7 +39,7 @@ const SIDE: usize = 16;
 /// The weights of a dense layer, packed once for one class and precision by [`Kernels::pack`].
 pub struct Packed {
     /// All of it written.
-    memory: Piece,
+    memory: Allocation,
     /// Of i8: one an output, padded to whole panels.
     scales: Vec<f32>,
     /// Of i8: −128·Σ q of each output, padded alike: what undoes that rows were offset by 128.
@@ -134,7 +134,7 @@ impl Packed {
     }
 
     fn values(&self) -> &[f32] {
-        // SAFETY: the piece is this one's own, and was written whole before it was made.
+        // SAFETY: the allocation is this one's own, and was written whole before it was made.
         unsafe { std::slice::from_raw_parts(self.memory.start(), self.memory.floats()) }
     }
 }
@@ -265,14 +265,14 @@ impl Kernels {
         let (mut scales, mut offsets) = (vec![0.0; panels * scaled], vec![0; panels * scaled]);
         let values = Shared(memory.start().cast::<MaybeUninit<f32>>());
         let (to_scales, to_offsets) = (Shared(scales.as_mut_ptr()), Shared(offsets.as_mut_ptr()));
-        // SAFETY: the rest of the last line lies within the piece, which nobody else has.
+        // SAFETY: the rest of the last line lies within the allocation, which no other thread uses.
         let rest = unsafe { values.slice(panels * length, lines * LINE - panels * length) };
         rest.fill(MaybeUninit::new(0.0));
-        let pieces = panels.min(4 * team.lanes());
-        team.run(pieces, &|_, piece| {
-            for panel in share(panels, pieces, piece) {
-                // SAFETY: the panel lies within the piece of memory and the vectors, and no other
-                // piece of the work has it.
+        let tasks = panels.min(4 * team.lanes());
+        team.run(tasks, &|_, task| {
+            for panel in share(panels, tasks, task) {
+                // SAFETY: the panel lies within the allocation and the vectors, and no other
+                // task has it.
                 let panel = unsafe {
                     Panel {
                         values: values.slice(panel * length, length),
@@ -389,7 +389,7 @@ impl Stacked<'_, f32> {
         self.fill_bf16_here(panel);
     }
 
-    /// The same in the vectors of whoever calls it.
+    /// The same in the caller's vectors.
     #[inline(always)]
     fn fill_bf16_here(&self, panel: Panel<'_>) {
         self.fill_tiles::<{ STEP_BYTES / 2 }>(panel.values, panel.first, |_, weights| {

@@ -1,5 +1,5 @@
 //! What a caller gave, as a message quotes it: whole while it is short, else its beginning and how much
-//! more there is. Whoever passes a million ids is told so in a line.
+//! more there is. A caller that passes a million ids gets one line.
 
 use std::fmt::{self, Debug, Display};
 

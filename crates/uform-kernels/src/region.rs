@@ -22,7 +22,7 @@ const WHAT: &str = "a model's weights";
 #[repr(C, align(64))]
 pub(super) struct Line([f32; 16]);
 
-/// Memory that weights are packed into, given out piece by piece and freed as one.
+/// Memory that weights are packed into, given out in allocations and freed as one.
 pub struct Region {
     start: NonNull<Line>,
     layout: Layout,
@@ -30,14 +30,14 @@ pub struct Region {
     taken: AtomicUsize,
 }
 
-// SAFETY: each line belongs to the one piece it was given out with, whose owner says how it is
+// SAFETY: each line belongs to the one allocation it was given out with, and its owner says how it is
 // shared; the rest is an atomic counter and what never changes.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
-/// A piece of a region.
-pub(super) struct Piece {
+/// Some lines of a region.
+pub(super) struct Allocation {
     region: Arc<Region>,
     first: usize,
     lines: usize,
@@ -70,19 +70,19 @@ impl Region {
         }))
     }
 
-    /// A piece that is a region of its own.
-    pub(super) fn whole(lines: usize) -> Result<Piece> {
+    /// An allocation with a region of its own.
+    pub(super) fn whole(lines: usize) -> Result<Allocation> {
         let bytes = lines.saturating_mul(size_of::<Line>());
         let region = Region::new(bytes)?;
         region.take(lines).ok_or_else(|| refused(bytes, WHAT))
     }
 
     /// So many lines of it, uninitialised; `None` when there are not so many left.
-    pub(super) fn take(self: &Arc<Self>, lines: usize) -> Option<Piece> {
+    pub(super) fn take(self: &Arc<Self>, lines: usize) -> Option<Allocation> {
         let taken = |first: usize| first.checked_add(lines).filter(|end| *end <= self.lines);
         let order = Ordering::Relaxed;
         let first = self.taken.fetch_update(order, order, taken).ok()?;
-        Some(Piece {
+        Some(Allocation {
             region: Arc::clone(self),
             first,
             lines,
@@ -92,15 +92,15 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and no piece is left.
+        // SAFETY: allocated with this layout, and no allocation is left.
         unsafe { alloc::dealloc(self.start.as_ptr().cast(), self.layout) };
     }
 }
 
-impl Piece {
+impl Allocation {
     /// Where it begins. It has no other owner.
     pub(super) fn start(&self) -> *mut f32 {
-        // SAFETY: the piece lies within the region.
+        // SAFETY: the allocation lies within the region.
         unsafe { self.region.start.as_ptr().add(self.first).cast() }
     }
 

@@ -32,7 +32,7 @@ pub struct Embedding<'a> {
     pub kind: &'a [f32],
 }
 
-/// The rows of a layer norm, in place. Whoever holds it may write to its own rows.
+/// The rows of a layer norm, in place. Each task writes only its own rows.
 pub(super) struct Normed<'a> {
     pub rows: Shared<f32>,
     pub norm: Norm<'a>,
@@ -40,7 +40,7 @@ pub(super) struct Normed<'a> {
     pub into: Option<Converted>,
 }
 
-/// The rows of an embedding. Whoever holds it may write to its own rows.
+/// The rows of an embedding. Each task writes only its own rows.
 pub(super) struct Embedded<'a> {
     pub ids: &'a [u32],
     pub positions: &'a [u32],
@@ -153,9 +153,9 @@ fn check_within(what: &str, indexes: &[u32], rows: usize) {
 
 /// Shares out `count` rows.
 pub(super) fn over_rows(team: &dyn ForkJoin, count: usize, work: impl Fn(Range<usize>) + Sync) {
-    let pieces = match team.lanes() {
+    let tasks = match team.lanes() {
         1 => count.min(1),
         lanes => count.div_ceil(ROWS_A_TASK).min(4 * lanes),
     };
-    team.run(pieces, &|_, piece| work(share(count, pieces, piece)));
+    team.run(tasks, &|_, task| work(share(count, tasks, task)));
 }

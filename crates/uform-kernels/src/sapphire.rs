@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::amx::{self, AmxBf16};
-use super::attention::{Attention, Piece};
+use super::attention::{Attention, AttentionTask};
 use super::linear::Linear;
 use super::operand::Conversion;
 use super::rows::{Embedded, Normed};
@@ -38,7 +38,7 @@ pub(super) static I8: Kernels = Kernels {
 #[target_feature(enable = "avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn linear_bf16(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { amx::piece::<Lanes, amx::Bf16>(layer, tiles, panels) }
+    unsafe { amx::compute::<Lanes, amx::Bf16>(layer, tiles, panels) }
 }
 
 /// # Safety
@@ -46,7 +46,7 @@ unsafe fn linear_bf16(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usi
 #[target_feature(enable = "avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn linear_i8(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
     // SAFETY: handed on to the caller.
-    unsafe { amx::piece::<Lanes, amx::I8>(layer, tiles, panels) }
+    unsafe { amx::compute::<Lanes, amx::I8>(layer, tiles, panels) }
 }
 
 /// # Safety
@@ -76,7 +76,7 @@ unsafe fn convert(conversion: &Conversion<'_>, rows: Range<usize>) {
 /// # Safety
 /// As stated at [`Kernels`].
 #[target_feature(enable = "avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-unsafe fn attention_bf16(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
+unsafe fn attention_bf16(job: &Attention<'_>, task: &AttentionTask, scratch: *mut f32) {
     // SAFETY: handed on to the caller.
-    unsafe { vector::attention_bf16::piece::<Lanes, AmxBf16>(job, piece, scratch) }
+    unsafe { vector::attention_bf16::compute::<Lanes, AmxBf16>(job, task, scratch) }
 }

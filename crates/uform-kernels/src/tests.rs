@@ -988,12 +988,12 @@ fn nothing_in_nothing_out() {
 
 #[test]
 fn shares_are_even_ordered_and_complete() {
-    for (items, pieces) in [(0, 1), (1, 1), (9, 2), (7, 3), (3, 7), (128, 16)] {
+    for (items, shares) in [(0, 1), (1, 1), (9, 2), (7, 3), (3, 7), (128, 16)] {
         let mut next = 0;
-        for index in 0..pieces {
-            let range = share(items, pieces, index);
+        for index in 0..shares {
+            let range = share(items, shares, index);
             assert_eq!(range.start, next);
-            assert!((items / pieces..=items.div_ceil(pieces)).contains(&range.len()));
+            assert!((items / shares..=items.div_ceil(shares)).contains(&range.len()));
             next = range.end;
         }
         assert_eq!(next, items);

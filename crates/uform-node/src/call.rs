@@ -14,7 +14,7 @@ pub fn call_create() -> CompiledCall {
     External::new(Arc::new(Control::new()))
 }
 
-/// What the engine shares of a call; without a handle nobody gives it up.
+/// What the engine shares of a call; without a handle it cannot be cancelled.
 pub fn control(call: Option<&CompiledCall>) -> Arc<Control> {
     call.map_or_else(|| Arc::new(Control::new()), |call| Arc::clone(call))
 }

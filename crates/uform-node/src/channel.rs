@@ -5,7 +5,7 @@
 //! created when the addon is loaded. It is closed before anything the environment owns goes away;
 //! what is posted later is dropped. Node's own rules make this necessary:
 //! it deletes a thread-safe function during the teardown of its environment,
-//! whoever still holds the pointer.
+//! even if its pointer is still held.
 
 use crate::{environment::Environment, errors::refusal, outcome::Outcome};
 use napi::{JsError, check_status, sys};
@@ -179,7 +179,7 @@ unsafe extern "C" fn deliver(
     if env.is_null() {
         return;
     }
-    // A panic may not cross into Node; there is nobody left to tell about it.
+    // A panic may not cross into Node; no caller is left to report it to.
     let _ = catch_unwind(AssertUnwindSafe(|| {
         if let Ok(environment) = Environment::of(env) {
             environment.settled();

@@ -35,7 +35,7 @@ pub struct Environment {
     pools: RefCell<Vec<ThreadPool>>,
     /// Every mesh that may still be of a run.
     meshes: RefCell<Vec<WeakMesh>>,
-    /// Whose thread copies vectors from devices, once some were.
+    /// Its thread copies vectors from devices; made for the first copy.
     copies: OnceCell<Executor>,
     /// Deferred calls whose outcome was not delivered yet.
     outstanding: Cell<usize>,
@@ -91,7 +91,7 @@ impl Environment {
         }
         let options = RamOptions {
             threads: Some(1),
-            // Nobody chose it, so nobody could choose a higher one.
+            // No caller chose this limit, so none could raise it.
             deferred_limit: Some(u64::MAX),
             ..RamOptions::default()
         };
@@ -132,17 +132,17 @@ impl Environment {
         self.closed.get()
     }
 
-    /// Lets go of an executor nobody has a handle of any more. It finishes
+    /// Lets go of an executor that has no handle any more. It finishes
     /// its calls and ends its threads by itself, and stays known until then.
     pub fn retire(&self, executor: &Executor) {
         if !self.closed.get() {
             executor.retire();
-            // One that never had a thread has nobody else to give back what it borrows.
+            // One that never had a thread cannot itself give back what it borrows.
             self.forget_finished();
         }
     }
 
-    /// Lets go of a pool nobody has a handle of any more, in the same way.
+    /// Lets go of a pool that has no handle any more, in the same way.
     pub fn retire_pool(&self, pool: &ThreadPool) {
         if !self.closed.get() {
             pool.retire();

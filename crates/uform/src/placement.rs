@@ -1,5 +1,5 @@
 //! Where the caller wants threads and bytes: options as they were given, and the
-//! [`Place`] they come to on a machine.
+//! [`Placement`] they come to on a machine.
 //!
 //! A *memory domain* is memory with a number of the system's; the cores near it that
 //! this process may use are its *compute domain*. Naming memory domains says three things at
@@ -54,7 +54,7 @@ pub struct PoolOptions {
 /// Options of a pool to be shared. `None` is "absent".
 #[derive(Clone, Debug, Default)]
 pub struct ThreadPoolOptions {
-    /// Ids of the memory domains on whose cores, together, the threads run and whose memory they
+    /// Ids of the memory domains whose cores, together, the threads run on and whose memory they
     /// take. Empty: wherever the system puts them.
     pub memory_domains: Vec<u32>,
     /// How many threads; absent: 7/8, to the nearest whole number, of the cores those domains carry that this process may
@@ -89,12 +89,12 @@ pub struct VramOptions {
 
 /// Where an executor's threads go, and their memory.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub struct Placement {
     /// The memory domains that were asked for, in that order; empty: none was.
     pub memory_domains: Vec<u32>,
-    /// Among whose cores threads are dealt; empty: wherever the system puts them.
+    /// Their cores are shared out among the threads; empty: wherever the system puts them.
     pub compute_domains: Vec<ComputeDomain>,
-    /// What this process may use, as it was when the place was found.
+    /// What this process may use, as it was when the placement was found.
     pub usable: UsableCores,
 }
 
@@ -109,35 +109,35 @@ pub struct ComputeDomain {
     pub far: bool,
 }
 
-impl Place {
-    /// The place that memory domains stand for on this machine, for the calling thread.
+impl Placement {
+    /// The placement that memory domains stand for on this machine, for the calling thread.
     ///
     /// # Errors
     /// Those of [`check_domains`].
-    pub fn here(memory_domains: &[u32]) -> Result<Place> {
+    pub fn here(memory_domains: &[u32]) -> Result<Placement> {
         let usable = UsableCores::of_this_process();
         if memory_domains.is_empty() {
-            return Ok(Place::anywhere(usable));
+            return Ok(Placement::anywhere(usable));
         }
-        Place::on(memory_domains, Topology::here(), usable)
+        Placement::on(memory_domains, Topology::here(), usable)
     }
 
     /// Any core that is usable, any memory.
-    pub fn anywhere(usable: UsableCores) -> Place {
-        Place {
+    pub fn anywhere(usable: UsableCores) -> Placement {
+        Placement {
             memory_domains: Vec::new(),
             compute_domains: Vec::new(),
             usable,
         }
     }
 
-    /// The place on a machine.
+    /// The placement on a machine.
     ///
     /// Domains may have cores in common: memory without cores of its own shares those nearest to
     /// it. The first in the list has them, and a domain that is left without gets no
     /// threads. When none has any, be it that this process may run near none of them, their
     /// threads go wherever this process may run.
-    fn on(memory_domains: &[u32], topology: &Topology, usable: UsableCores) -> Result<Place> {
+    fn on(memory_domains: &[u32], topology: &Topology, usable: UsableCores) -> Result<Placement> {
         check_domains(memory_domains, topology)?;
         let mut left = usable.cores();
         let mut compute_domains = Vec::new();
@@ -164,7 +164,7 @@ impl Place {
             });
             compute_domains.extend(far);
         }
-        Ok(Place {
+        Ok(Placement {
             memory_domains: memory_domains.to_vec(),
             compute_domains,
             usable,
@@ -245,7 +245,7 @@ pub fn check_domains(ids: &[u32], topology: &Topology) -> Result<()> {
 
 #[cfg(all(test, feature = "native"))]
 mod tests {
-    use super::Place;
+    use super::Placement;
     use crate::Status;
     use crate::hardware::cores::UsableCores;
     use crate::hardware::topology::Topology;
@@ -353,7 +353,7 @@ mod tests {
                 lanes: &[0, 0],
             },
             Case {
-                name: "memory of the whole machine gets the cores nobody had",
+                name: "memory of the whole machine gets the cores that are left",
                 machine: kinds(),
                 usable: usable(8, &all16, None),
                 domains: &[2, 4],
@@ -409,17 +409,17 @@ mod tests {
         ];
         for case in cases {
             let name = case.name;
-            let place = Place::on(case.domains, &case.machine, case.usable).unwrap();
-            assert_eq!(place.cores(), case.cores, "{name}");
-            assert_eq!(place.parallelism(), case.parallelism, "{name}");
+            let placement = Placement::on(case.domains, &case.machine, case.usable).unwrap();
+            assert_eq!(placement.cores(), case.cores, "{name}");
+            assert_eq!(placement.parallelism(), case.parallelism, "{name}");
             let count = case.lanes.len();
             let lanes: Vec<_> = (0..count)
-                .filter_map(|lane| place.of_lane(lane, count))
+                .filter_map(|lane| placement.of_lane(lane, count))
                 .map(|domain| domain.memory_domain)
                 .collect();
             assert_eq!(lanes, case.lanes, "{name}");
             assert_eq!(
-                place.compute_domains.iter().any(|domain| domain.far),
+                placement.compute_domains.iter().any(|domain| domain.far),
                 name == "no core near it is usable"
             );
         }
@@ -440,7 +440,7 @@ mod tests {
                 (&[2, 2], "twice"),
                 (&[0, 1, 2], ""),
             ] {
-                let outcome = Place::on(ids, &machine, usable(8, &[0, 4], None));
+                let outcome = Placement::on(ids, &machine, usable(8, &[0, 4], None));
                 let error = outcome.unwrap_err();
                 let message = error.message();
                 assert_eq!(error.status(), Status::InvalidArgument);
@@ -462,7 +462,7 @@ mod tests {
             problem: Some("it is dark".into()),
             ..synthetic("core:1 pu:1")
         };
-        let error = Place::on(&[0], &unknown, usable(1, &[0], None)).unwrap_err();
+        let error = Placement::on(&[0], &unknown, usable(1, &[0], None)).unwrap_err();
         assert_eq!(error.status(), Status::Unsupported);
         assert!(error.message().contains("it is dark"));
     }

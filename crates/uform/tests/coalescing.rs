@@ -1,4 +1,4 @@
-//! Neighbouring deferred calls computed as one run: who joins whom, and that nobody
+//! Neighbouring deferred calls computed as one run: which calls join, and that no call
 //! can tell but by the time it takes.
 
 #![cfg(feature = "native")]
@@ -49,7 +49,7 @@ fn blocked(executor: &Executor) -> Sender<()> {
     go
 }
 
-/// How a piece of work behaves when it is run.
+/// How work behaves when it is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Manner {
     Succeeds,
@@ -62,7 +62,7 @@ enum Manner {
 use Manner::{Fatal, Panics, Refused, Succeeds};
 
 /// Work that joins its own kind, up to [`MOST`] of it.
-struct Piece {
+struct TestWork {
     number: usize,
     kind: u8,
     weight: usize,
@@ -73,7 +73,7 @@ struct Piece {
 
 const MOST: usize = 10;
 
-impl Work for Piece {
+impl Work for TestWork {
     type Output = usize;
 
     fn admits(&mut self, next: &Self) -> bool {
@@ -97,7 +97,7 @@ impl Work for Piece {
             Succeeds => Ok(Ok(call.work.number)),
             Refused => Ok(Err(Error::invalid(call.work.number.to_string()))),
             Fatal => Err(Error::new(Status::OutOfMemory, "all")),
-            Panics => panic::resume_unwind(Box::new("a piece")),
+            Panics => panic::resume_unwind(Box::new("a test")),
         };
         calls.iter().map(outcome).collect()
     }
@@ -106,7 +106,7 @@ impl Work for Piece {
 /// What is queued behind a busy executor.
 #[derive(Clone, Debug)]
 enum Step {
-    Piece(u8, usize, Manner),
+    Work(u8, usize, Manner),
     /// A call that is not of any kind.
     Other,
     Drain,
@@ -119,7 +119,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         12 => Just(Succeeds), 2 => Just(Refused), 1 => Just(Fatal), 1 => Just(Panics),
     ];
     let step = prop_oneof![
-        16 => (0..2u8, 0..5usize, manner).prop_map(|(kind, weight, manner)| Step::Piece(kind, weight, manner)),
+        16 => (0..2u8, 0..5usize, manner).prop_map(|(kind, weight, manner)| Step::Work(kind, weight, manner)),
         1 => Just(Step::Other),
         1 => Just(Step::Drain),
         2 => (0..4usize).prop_map(Step::Cancel),
@@ -129,7 +129,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// What the model knows of a call: how it behaves, and whether it was given up.
 struct Expected {
-    piece: Option<(u8, usize, Manner)>,
+    work: Option<(u8, usize, Manner)>,
     cancelled: bool,
     /// Drains that were submitted before it.
     drains: usize,
@@ -137,7 +137,7 @@ struct Expected {
 
 impl Expected {
     fn status(&self) -> Option<Status> {
-        match self.piece {
+        match self.work {
             _ if self.cancelled => Some(Status::Aborted),
             Some((_, _, Refused)) => Some(Status::InvalidArgument),
             Some((_, _, Fatal)) => Some(Status::OutOfMemory),
@@ -154,7 +154,7 @@ fn runs_of(calls: &[Expected]) -> Vec<Vec<usize>> {
     let mut open: Option<(u8, usize, usize, Vec<usize>)> = None;
     let mut close = |open: Option<(u8, usize, usize, Vec<usize>)>| {
         let Some((.., numbers)) = open else { return };
-        let fails = |number: &usize| matches!(calls[*number].piece, Some((_, _, Fatal | Panics)));
+        let fails = |number: &usize| matches!(calls[*number].work, Some((_, _, Fatal | Panics)));
         if numbers.len() > 1 && numbers.iter().any(fails) {
             runs.push(numbers.clone());
             runs.extend(numbers.into_iter().map(|number| vec![number]));
@@ -163,7 +163,7 @@ fn runs_of(calls: &[Expected]) -> Vec<Vec<usize>> {
         }
     };
     for (number, call) in calls.iter().enumerate().filter(|(_, call)| !call.cancelled) {
-        let Some((kind, weight, _)) = call.piece else {
+        let Some((kind, weight, _)) = call.work else {
             close(open.take());
             continue;
         };
@@ -195,7 +195,7 @@ proptest! {
         let mut drains = Vec::new();
         for step in steps {
             let number = calls.len();
-            let piece = match step {
+            let work = match step {
                 Step::Drain => {
                     let told = told.clone();
                     // Tells how many calls were to be over by then.
@@ -217,21 +217,21 @@ proptest! {
                     continue;
                 }
                 Step::Other => None,
-                Step::Piece(kind, weight, manner) => Some((kind, weight, manner)),
+                Step::Work(kind, weight, manner) => Some((kind, weight, manner)),
             };
             let control = Arc::new(Control::new());
             let told = told.clone();
             let done = move |outcome| told.send((Some(number), outcome)).unwrap();
-            match piece {
+            match work {
                 Some((kind, weight, manner)) => {
                     let runs = Arc::clone(&runs);
-                    let work = Piece { number, kind, weight, manner, runs };
+                    let work = TestWork { number, kind, weight, manner, runs };
                     executor.deferred_work(Arc::clone(&control), work, done);
                 }
                 None => executor.deferred(Arc::clone(&control), move |_| Ok(number), done),
             }
             controls.push(control);
-            calls.push(Expected { piece, cancelled: false, drains: drains.len() });
+            calls.push(Expected { work, cancelled: false, drains: drains.len() });
         }
         prop_assert_eq!(executor.outstanding(), 1 + calls.iter().filter(|call| !call.cancelled).count());
         drop(go);
@@ -368,7 +368,7 @@ fn a_call_can_be_given_up_until_it_is_told() {
     let go = blocked(&executor);
     let second = Arc::new(Control::new());
     let (done, outcomes) = mpsc::channel();
-    let piece = |number| Piece {
+    let work = |number| TestWork {
         number,
         kind: 0,
         weight: 1,
@@ -376,11 +376,11 @@ fn a_call_can_be_given_up_until_it_is_told() {
         runs: Arc::default(),
     };
     let (gives_up, tell) = (Arc::clone(&second), done.clone());
-    executor.deferred_work(Arc::new(Control::new()), piece(0), move |outcome| {
+    executor.deferred_work(Arc::new(Control::new()), work(0), move |outcome| {
         gives_up.cancel();
         tell.send(outcome).unwrap();
     });
-    executor.deferred_work(second, piece(1), move |outcome| done.send(outcome).unwrap());
+    executor.deferred_work(second, work(1), move |outcome| done.send(outcome).unwrap());
     drop(go);
     assert_eq!(outcomes.recv_timeout(HANG).unwrap().unwrap(), 0);
     let second = outcomes.recv_timeout(HANG).unwrap();

@@ -291,7 +291,7 @@ fn shares_that_do_not_fit_are_refused() {
     });
 }
 
-/// Every call fails once, by a code that nobody knows, a launch by a fault, an allocation by a lack of
+/// Every call fails once, by an unknown code, a launch by a fault, an allocation by a lack of
 /// memory: an error, and nothing is left.
 #[test]
 fn a_failure_anywhere_is_an_error() {

@@ -81,7 +81,7 @@ fn the_similarity_is_that_of_the_files() {
 
 type Change = (&'static str, fn(&mut Tiny));
 
-/// Adds a tensor that nobody reads.
+/// Adds a tensor that is not read.
 fn add_pooler(tensors: &mut Vec<Tensor>) {
     let mut pooler = tensors[0].clone();
     pooler.name = "pooler.dense.weight".to_owned();

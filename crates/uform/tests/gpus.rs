@@ -483,7 +483,7 @@ fn an_access_beside_an_allocation_is_a_fault() {
     });
 }
 
-/// Every call of a whole program fails once, with a code that nobody knows: it is an error, and
+/// Every call of a whole program fails once, with an unknown code: it is an error, and
 /// nothing is left behind.
 #[test]
 fn a_code_that_nobody_knows_is_an_error_wherever_it_comes() {
@@ -555,7 +555,7 @@ fn a_borrowed_stream_is_its_devices_and_stays() {
                 error.message().contains(&format!("{address:#x}")),
                 "{error}"
             );
-            // It was not ended by whoever borrowed it.
+            // It was not ended by its borrower.
             owner.wait().unwrap();
         }
     });

@@ -421,7 +421,7 @@ fn a_folder_that_vanishes_is_told_at_once() {
     while !is_there() {
         thread::sleep(Duration::from_millis(5));
     }
-    // Somebody tidies up; the process may be writing anew meanwhile.
+    // A person tidies up; the process may be writing anew meanwhile.
     while job.exists() {
         _ = fs::remove_dir_all(&job);
     }

@@ -86,7 +86,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// One process adds up over its own devices: needs nobody, writes nothing.
+/// One process adds up over its own devices: needs no other process, writes nothing.
 #[test]
 fn a_run_without_peers_adds_up_in_the_order_of_its_devices() {
     let cuda = eight();

@@ -65,7 +65,7 @@ enum Shape {
 }
 use Shape::{Colocated, Distributed, Flat};
 
-/// A pool of somebody else's.
+/// A borrowed pool.
 struct Foreign(*mut c_void);
 
 impl Foreign {
@@ -104,7 +104,7 @@ impl Foreign {
     }
 
     fn terminate(&self) {
-        // SAFETY: nobody uses it.
+        // SAFETY: no thread uses it.
         unsafe { fu_pool_terminate(self.0) };
     }
 
@@ -542,7 +542,7 @@ fn an_owner_may_put_the_pool_to_sleep_or_spawn_it_anew() {
         count.load(Ordering::Relaxed)
     };
     assert_eq!(count(&executor), 9);
-    // SAFETY: nobody else uses it, here and below.
+    // SAFETY: no other code uses it, here and below.
     unsafe { fu_pool_sleep(pool.0, 1000) };
     assert_eq!(count(&executor), 9);
     for threads in [1, 3] {
@@ -582,7 +582,7 @@ fn named(name: &str, threads: usize) -> ThreadPool {
 fn a_pool_outlives_its_executors() {
     let _alone = alone();
     let pool = named("outlives", 2);
-    // One is whoever leads, and one keeps the pool.
+    // One leads, and one keeps the pool.
     assert_eq!((pool.threads(), threads_named("outlives")), (2, 2));
     let [first, second] = [(); 2].map(|()| on_pool(pool.address()));
     let refused = |borrowers: &str| {
@@ -627,7 +627,7 @@ fn a_forgotten_pool_ends_with_its_last_borrower() {
     }
     first.free();
     assert_eq!(threads_named("forgotten-lent"), 2);
-    // Whoever frees the last one has waited for the pool's threads.
+    // Freeing the last one waited for the pool's threads.
     second.free();
     assert_eq!(threads_named("forgotten-lent"), 0);
 

@@ -70,7 +70,7 @@ struct Round {
     /// In the order of submission, for each thread.
     records: Mutex<Vec<Arc<Record>>>,
     busy: AtomicBool,
-    /// When somebody asked for its end first, and whether by `abandon`.
+    /// When its end was first asked for, and whether by `abandon`.
     closing: AtomicU64,
     abandoned: AtomicBool,
     limit: u64,
@@ -81,7 +81,7 @@ fn read(moment: &AtomicU64) -> u64 {
 }
 
 impl Round {
-    /// What every call does while it holds: nobody else may.
+    /// What every call does while it holds: no other call may.
     fn work(&self, kind: Kind, hold: &mut Hold<'_>) -> Result<()> {
         assert!(
             !self.busy.swap(true, Ordering::SeqCst),
@@ -152,7 +152,7 @@ impl Round {
             .immediate(&Control::new(), |hold| self.work(Kind::Fine, hold));
         match outcome.map_err(|error| error.status()) {
             Ok(()) | Err(Status::Contended) => {}
-            // `abandon` cancels whoever holds, whose work here does not look.
+            // `abandon` cancels the call that holds; its work here does not check.
             Err(Status::Freed) => assert_ne!(read(&self.closing), 0),
             other => panic!("an immediate call ended with {other:?}"),
         }
@@ -222,7 +222,7 @@ impl Round {
                     if dice.throw(2) == 0 {
                         thread::yield_now();
                     }
-                    // Others wait for it: whoever makes one gives it up.
+                    // Others wait for it: the thread that makes one cancels it.
                     self.cancel(&record);
                     mine.push(record);
                 }

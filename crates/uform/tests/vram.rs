@@ -199,7 +199,7 @@ fn vectors_are_the_hosts_on_any_number_of_devices() {
                     }
                     let found = rows(&found);
                     assert_near(&found, &expected[..few], precision, "a batch");
-                    // Bit for bit the same, whoever computes beside whom.
+                    // Bit for bit the same, whatever else is computed at the same time.
                     let first = first.get_or_insert_with(|| found.clone());
                     assert!(first[..few] == found, "{precision:?} on {devices:?}");
                     for at in [0, 5] {
@@ -370,7 +370,7 @@ fn models_that_kernels_cannot_compute_are_refused_when_loaded() {
         vast.set("config.json", "/num_hidden_layers", json!(1000));
         let outcome = load(&vast, Precision::F32, &executor);
         assert_fails(outcome, Status::CorruptModel, &["has shape [128, 64]"]);
-        // Numbers that overflow are found before anybody sees them.
+        // Numbers that overflow are found before they are returned.
         let mut large = Tiny::of(SMALL);
         large.edit_tensor("encoder.layer.1.output.LayerNorm.weight", |gain| {
             (0..64).for_each(|at| gain.put(at, 3e38));
@@ -543,14 +543,14 @@ fn executors_are_made_of_devices_and_streams_that_are_there() {
             ..devices(&[1])
         };
         assert_fails(make(limit), Status::InvalidArgument, &["scratchLimit is 0"]);
-        // The first that nobody drives.
+        // The first that is not driven.
         let one = make(VramOptions::default()).unwrap();
         let other = make(VramOptions::default()).unwrap();
         let ordinal = |executor: &Executor| executor.describe().devices[0].ordinal;
         assert_eq!((ordinal(&one), ordinal(&other)), (1, 2));
         drop(other);
 
-        // Streams that are lent stay whose they are.
+        // Borrowed streams stay their owner's.
         let device = Device::open(Runtime::Cuda, 2).unwrap();
         let stream = device.stream().unwrap();
         // SAFETY: it lives as long as this block, and what is no stream is refused.
@@ -956,7 +956,7 @@ fn a_device_that_faulted_is_not_chosen_while_another_works() {
     alone(NAME, &cases, |_| {
         let (executor, outcome) = program(&Tiny::of(SMALL), &[0]);
         assert_fails(outcome, Status::DeviceFault, &["device 0, H200"]);
-        // Its context is the process's, and stays as it is when nobody drives it.
+        // Its context is the process's, and stays as it is when it is not driven.
         drop(executor);
         let (first, second) = (driving(&[]), driving(&[]));
         for executor in [&first, &second] {
@@ -1037,7 +1037,7 @@ fn a_fault_ends_the_calls_that_are_queued() {
     });
 }
 
-/// Every call of the driver fails once, with a code that nobody knows.
+/// Every call of the driver fails once, with an unknown code.
 #[test]
 fn an_unknown_code_is_an_error_and_leaves_nothing() {
     let faults: Vec<String> = (1..36)

@@ -188,12 +188,12 @@ unsafe fn clear<const SUM: usize>() {
     }
 }
 
-/// The given tiles of rows of the given panels, in the order of [`tiles::piece`].
+/// The given tiles of rows of the given panels, in the order of [`tiles::compute`].
 ///
 /// # Safety
 /// As there; the process may use AMX.
 #[inline(always)]
-pub(crate) unsafe fn piece<V: Simd, M: Multiplied>(
+pub(crate) unsafe fn compute<V: Simd, M: Multiplied>(
     layer: &Linear<'_>,
     tiles: Range<usize>,
     panels: Range<usize>,
@@ -203,27 +203,27 @@ pub(crate) unsafe fn piece<V: Simd, M: Multiplied>(
         // A few rows wait for weights, whatever follows; panels that are not whole are rare.
         let few = layer.rows.rows() <= TILE_ROWS;
         if few || !layer.weight.outputs().is_multiple_of(TILES_COLUMNS) {
-            tiles::piece::<V, M::Alone>(layer, tiles, panels);
+            tiles::compute::<V, M::Alone>(layer, tiles, panels);
             return;
         }
-        let piece = Piece::<V, M> {
+        let range = OutputRange::<V, M> {
             layer,
             tiles,
             panels,
             of: PhantomData,
         };
-        with_curve(layer, piece);
+        with_curve(layer, range);
     }
 }
 
-struct Piece<'a, V, M> {
+struct OutputRange<'a, V, M> {
     layer: &'a Linear<'a>,
     tiles: Range<usize>,
     panels: Range<usize>,
     of: PhantomData<(V, M)>,
 }
 
-impl<V: Simd, M: Multiplied> WithCurve for Piece<'_, V, M> {
+impl<V: Simd, M: Multiplied> WithCurve for OutputRange<'_, V, M> {
     #[inline(always)]
     unsafe fn run<C: Curve>(self) {
         // SAFETY: handed on to the caller.
@@ -236,11 +236,11 @@ impl<V: Simd, M: Multiplied> WithCurve for Piece<'_, V, M> {
     }
 }
 
-impl<V: Simd, M: Multiplied> Piece<'_, V, M> {
-    /// All blocks of the piece; `ONWARD`: as an operand.
+impl<V: Simd, M: Multiplied> OutputRange<'_, V, M> {
+    /// All blocks of the range; `ONWARD`: as an operand.
     ///
     /// # Safety
-    /// As for [`piece`].
+    /// As for [`compute`].
     #[inline(always)]
     unsafe fn blocks<C: Curve, const ONWARD: bool>(self) {
         let layer = self.layer;

@@ -15,7 +15,7 @@ mod linear;
 
 use std::arch::asm;
 
-pub(super) use linear::{Bf16, I8, piece};
+pub(super) use linear::{Bf16, I8, compute};
 
 use super::operand::STEP_BYTES;
 use super::packed::TILES_COLUMNS;

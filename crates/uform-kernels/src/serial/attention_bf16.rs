@@ -2,7 +2,7 @@
 
 use super::softmax;
 use super::tiles::{SIDE, parts};
-use crate::attention::{Attention, Piece};
+use crate::attention::{Attention, AttentionTask};
 use crate::precision::to_bf16;
 
 /// Numbers of a step.
@@ -15,11 +15,11 @@ pub(super) fn scratch(longest: usize, _head_size: usize) -> usize {
 
 /// # Safety
 /// As stated at [`Kernels`](crate::Kernels); a tile is one query.
-pub(super) unsafe fn attention_bf16(job: &Attention<'_>, piece: &Piece, space: *mut f32) {
-    if piece.tiles.is_empty() {
+pub(super) unsafe fn attention_bf16(job: &Attention<'_>, task: &AttentionTask, space: *mut f32) {
+    if task.tiles.is_empty() {
         return;
     }
-    let (hidden, length) = (job.hidden, piece.length);
+    let (hidden, length) = (job.hidden, task.length);
     let head_size = hidden / job.heads;
     let scale = 1.0 / (head_size as f32).sqrt();
     let (from_stride, to_stride) = job.bf16_strides();
@@ -28,11 +28,11 @@ pub(super) unsafe fn attention_bf16(job: &Attention<'_>, piece: &Piece, space: *
     let (scores, weights) = space.split_at_mut(length);
     let rows: &[u16] = bytemuck::cast_slice(job.qkv);
     let number = |token: usize, column: usize| {
-        widened(rows[2 * (piece.first + token) * from_stride + column])
+        widened(rows[2 * (task.first + token) * from_stride + column])
     };
-    for head in piece.heads.clone() {
+    for head in task.heads.clone() {
         let first = head * head_size;
-        for query in piece.tiles.clone() {
+        for query in task.tiles.clone() {
             for (key, score) in scores.iter_mut().enumerate() {
                 *score = dot(head_size, |column| {
                     let left = number(query, first + column);
@@ -43,8 +43,8 @@ pub(super) unsafe fn attention_bf16(job: &Attention<'_>, piece: &Piece, space: *
             for (weight, score) in weights.iter_mut().zip(&*scores) {
                 *weight = widened(to_bf16(*score));
             }
-            let at = (piece.first + query) * to_stride;
-            // SAFETY: this query's elements of this head are this piece's alone, and the row's
+            let at = (task.first + query) * to_stride;
+            // SAFETY: this query's elements of this head are this task's alone, and the row's
             // padding the last head's.
             let out = unsafe {
                 let row = job.out.at(at).cast::<u16>();

@@ -9,7 +9,7 @@ use std::ops::Range;
 mod attention_bf16;
 mod tiles;
 
-use super::attention::{Attention, Piece};
+use super::attention::{Attention, AttentionTask};
 use super::coefficients::{
     EXP, EXP_LIMIT, GELU, GELU_BF16, GELU_BF16_LIMIT, GELU_BF16_SCALE, GELU_LIMIT, GELU_SCALE,
     GELU_TANH_CUBIC, GELU_TANH_INNER, LN_2_HIGH, LN_2_LOW, LOG2_E, ROUNDER,
@@ -80,7 +80,7 @@ unsafe fn linear(layer: &Linear<'_>, rows: Range<usize>, panels: Range<usize>) {
 /// One row by one panel.
 ///
 /// # Safety
-/// The slices fit each other, and nobody else touches this part of `out`.
+/// The slices fit each other, and no other thread touches this part of `out`.
 unsafe fn linear_row(layer: &Linear<'_>, row: usize, panel: usize) {
     let inputs = layer.weight.inputs();
     let mut sums = [0.0; COLUMNS];
@@ -343,11 +343,11 @@ fn attention_scratch(longest: usize, head_size: usize) -> usize {
 
 /// # Safety
 /// As stated at [`Kernels`]; a tile is one query.
-unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
-    if piece.tiles.is_empty() {
+unsafe fn attention(job: &Attention<'_>, task: &AttentionTask, scratch: *mut f32) {
+    if task.tiles.is_empty() {
         return;
     }
-    let (hidden, length) = (job.hidden, piece.length);
+    let (hidden, length) = (job.hidden, task.length);
     let head_size = hidden / job.heads;
     let scale = 1.0 / (head_size as f32).sqrt();
     // SAFETY: the caller keeps this much scratch for this lane.
@@ -355,17 +355,17 @@ unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
         unsafe { std::slice::from_raw_parts_mut(scratch, attention_scratch(length, head_size)) };
     let (keys, scores) = scratch.split_at_mut(length * head_size);
     let part = |token: usize, part: usize, head: usize| {
-        let at = (3 * (piece.first + token) + part) * hidden + head * head_size;
+        let at = (3 * (task.first + token) + part) * hidden + head * head_size;
         &job.qkv[at..][..head_size]
     };
 
-    for head in piece.heads.clone() {
+    for head in task.heads.clone() {
         for token in 0..length {
             for (column, value) in part(token, 1, head).iter().enumerate() {
                 keys[column * length + token] = *value;
             }
         }
-        for query in piece.tiles.clone() {
+        for query in task.tiles.clone() {
             scores.fill(0.0);
             for (factor, keys) in part(query, 0, head).iter().zip(keys.chunks_exact(length)) {
                 for (score, key) in scores.iter_mut().zip(keys) {
@@ -373,8 +373,8 @@ unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
                 }
             }
             let total = softmax(scores, scale);
-            let at = (piece.first + query) * hidden + head * head_size;
-            // SAFETY: this query's elements of this head are this piece's alone.
+            let at = (task.first + query) * hidden + head * head_size;
+            // SAFETY: this query's elements of this head are this task's alone.
             let out = unsafe { std::slice::from_raw_parts_mut(job.out.at(at), head_size) };
             out.fill(0.0);
             for (token, weight) in scores.iter().enumerate() {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::curves::exp_of_negative;
 use super::tile::{MOST_ROWS, Product, Tile};
 use super::{Simd, load_up_to, store_up_to, total};
-use crate::attention::{Attention, Piece};
+use crate::attention::{Attention, AttentionTask};
 use crate::share;
 
 /// How a matrix of some columns is cut into panels of whole vectors: as wide as
@@ -57,17 +57,21 @@ pub(crate) fn scratch<V: Simd>(longest: usize, head_size: usize) -> usize {
     (used + 16).next_multiple_of(16)
 }
 
-/// Attention of one piece.
+/// Attention of one task.
 ///
 /// # Safety
-/// The CPU has the class's instructions, the piece lies within the batch, nobody else
+/// The CPU has the class's instructions, the task lies within the batch, no other thread
 /// writes to its part of `out`, and `scratch` has [`scratch`] elements and no other user.
 #[inline(always)]
-pub(crate) unsafe fn piece<V: Simd>(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
-    if piece.tiles.is_empty() {
+pub(crate) unsafe fn compute<V: Simd>(
+    job: &Attention<'_>,
+    task: &AttentionTask,
+    scratch: *mut f32,
+) {
+    if task.tiles.is_empty() {
         return;
     }
-    let (hidden, length) = (job.hidden, piece.length);
+    let (hidden, length) = (job.hidden, task.length);
     let head_size = hidden / job.heads;
     let stride = 3 * hidden;
     let scale = 1.0 / (head_size as f32).sqrt();
@@ -75,7 +79,7 @@ pub(crate) unsafe fn piece<V: Simd>(job: &Attention<'_>, piece: &Piece, scratch:
     let key_panels = Panels::new::<V>(length);
     let value_panels = Panels::new::<V>(head_size);
     let score_stride = key_panels.vectors * V::LANES;
-    // SAFETY: rows of the piece are within `qkv` and `out`, a head's columns within
+    // SAFETY: rows of the task are within `qkv` and `out`, a head's columns within
     // each third of a row; the scratch's three parts follow each other as `scratch` counted.
     unsafe {
         let keys = scratch.add(scratch.align_offset(64).min(16));
@@ -83,14 +87,11 @@ pub(crate) unsafe fn piece<V: Simd>(job: &Attention<'_>, piece: &Piece, scratch:
         let scores = values.add(length * value_panels.vectors * V::LANES);
         let mut tile = Tile::new();
         let tile = tile.values();
-        for head in piece.heads.clone() {
-            let query = job
-                .qkv
-                .as_ptr()
-                .add(piece.first * stride + head * head_size);
+        for head in task.heads.clone() {
+            let query = job.qkv.as_ptr().add(task.first * stride + head * head_size);
             pack_keys::<V>(query.add(hidden), stride, length, head_size, keys);
             pack_values::<V>(query.add(2 * hidden), stride, length, head_size, values);
-            for queries in piece.tiles.clone() {
+            for queries in task.tiles.clone() {
                 let rows = share(length, all_tiles, queries);
                 for panel in 0..key_panels.count() {
                     let vectors = key_panels.of(panel);
@@ -114,7 +115,7 @@ pub(crate) unsafe fn piece<V: Simd>(job: &Attention<'_>, piece: &Piece, scratch:
                 }
                 let out = job
                     .out
-                    .at((piece.first + rows.start) * hidden + head * head_size);
+                    .at((task.first + rows.start) * hidden + head * head_size);
                 for panel in 0..value_panels.count() {
                     let vectors = value_panels.of(panel);
                     let tile_stride = vectors.len() * V::LANES;
@@ -152,7 +153,7 @@ pub(crate) unsafe fn piece<V: Simd>(job: &Attention<'_>, piece: &Piece, scratch:
 /// Transposes a head's keys into panels of `[head size][keys]`, the last vector padded with zeros.
 ///
 /// # Safety
-/// As for [`piece`].
+/// As for [`compute`].
 #[inline(always)]
 unsafe fn pack_keys<V: Simd>(
     from: *const f32,
@@ -193,7 +194,7 @@ unsafe fn pack_keys<V: Simd>(
 /// Copies a head's values into panels of `[keys][head size]`, the last vector padded with zeros.
 ///
 /// # Safety
-/// As for [`piece`].
+/// As for [`compute`].
 #[inline(always)]
 unsafe fn pack_values<V: Simd>(
     from: *const f32,

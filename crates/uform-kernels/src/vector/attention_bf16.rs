@@ -9,7 +9,7 @@
 use super::curves::exp;
 use super::tiles::{TILES_ROWS, TileProduct, Tiles};
 use super::{Simd, total};
-use crate::attention::{Attention, Piece};
+use crate::attention::{Attention, AttentionTask};
 use crate::operand::STEP_BYTES;
 use crate::packed::TILES_COLUMNS;
 use crate::share;
@@ -52,27 +52,27 @@ struct Space {
     sums: *mut f32,
 }
 
-/// Attention of one piece.
+/// Attention of one task.
 ///
 /// # Safety
-/// The CPU has the instructions of both, the piece lies within the batch, nobody else
+/// The CPU has the instructions of both, the task lies within the batch, no other thread
 /// writes to its part of `out`, and `scratch` has [`scratch`] elements and no other user.
 #[inline(always)]
-pub(crate) unsafe fn piece<V: Simd, T: Tiles>(
+pub(crate) unsafe fn compute<V: Simd, T: Tiles>(
     job: &Attention<'_>,
-    piece: &Piece,
+    task: &AttentionTask,
     scratch: *mut f32,
 ) {
-    if piece.tiles.is_empty() {
+    if task.tiles.is_empty() {
         return;
     }
-    let (hidden, length) = (job.hidden, piece.length);
+    let (hidden, length) = (job.hidden, task.length);
     let head_size = hidden / job.heads;
     let (from_stride, to_stride) = job.bf16_strides();
     let (key_steps, column_steps) = (length.div_ceil(STEP), head_size.div_ceil(STEP));
     let scale = 1.0 / (head_size as f32).sqrt();
     let all_tiles = length.div_ceil(TILES_ROWS);
-    // SAFETY: rows of the piece are within `qkv` and `out`, a head's columns within
+    // SAFETY: rows of the task are within `qkv` and `out`, a head's columns within
     // each third of a row; the scratch's parts follow each other as `scratch` counted.
     unsafe {
         let keys = scratch.add(scratch.align_offset(64).min(16));
@@ -89,8 +89,8 @@ pub(crate) unsafe fn piece<V: Simd, T: Tiles>(
             sums,
         };
         let mut unit = T::begin();
-        for head in piece.heads.clone() {
-            let first = job.qkv.as_ptr().add(piece.first * from_stride);
+        for head in task.heads.clone() {
+            let first = job.qkv.as_ptr().add(task.first * from_stride);
             let query = first.cast::<u16>().add(head * head_size);
             let text = Rows {
                 start: query,
@@ -99,7 +99,7 @@ pub(crate) unsafe fn piece<V: Simd, T: Tiles>(
             };
             pack_keys::<V>(text.part(hidden), length, &space);
             pack_values::<V>(text.part(2 * hidden), length, &space);
-            for tile in piece.tiles.clone() {
+            for tile in task.tiles.clone() {
                 let rows = share(length, all_tiles, tile);
                 let left = text.whole(rows.start, rows.len(), space.padded);
                 for panel in 0..key_steps {
@@ -117,7 +117,7 @@ pub(crate) unsafe fn piece<V: Simd, T: Tiles>(
                     let weights = space.weights.add(row * key_steps * SIDE).cast();
                     *share = 1.0 / softmax::<V>(scores, length, scale, weights);
                 }
-                let out = job.out.at((piece.first + rows.start) * to_stride);
+                let out = job.out.at((task.first + rows.start) * to_stride);
                 let out = out.cast::<u16>().add(head * head_size);
                 for panel in 0..column_steps {
                     unit.multiply(&product(
@@ -215,7 +215,7 @@ impl Rows {
 /// anything: their scores are not read.
 ///
 /// # Safety
-/// As for [`piece`].
+/// As for [`compute`].
 #[inline(always)]
 unsafe fn pack_keys<V: Simd>(rows: Rows, length: usize, space: &Space) {
     let steps = rows.columns.div_ceil(STEP);
@@ -248,7 +248,7 @@ unsafe fn pack_keys<V: Simd>(rows: Rows, length: usize, space: &Space) {
 /// Lays out a head's values as panels of 32 columns, the last step padded with zeros.
 ///
 /// # Safety
-/// As for [`piece`].
+/// As for [`compute`].
 #[inline(always)]
 unsafe fn pack_values<V: Simd>(rows: Rows, length: usize, space: &Space) {
     static NOTHING: [u16; TILES_COLUMNS] = [0; TILES_COLUMNS];

@@ -10,7 +10,7 @@ use crate::precision::{I8_MAXIMA, I8_ROUNDER, i8_row};
 /// Converts the given rows.
 ///
 /// # Safety
-/// The CPU has the class's instructions, the rows are within the batch, and nobody else
+/// The CPU has the class's instructions, the rows are within the batch, and no other thread
 /// touches their operands.
 #[inline(always)]
 pub(crate) unsafe fn convert<V: Simd>(conversion: &Conversion<'_>, rows: Range<usize>) {

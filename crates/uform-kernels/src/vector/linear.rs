@@ -14,9 +14,13 @@ use crate::{Precision, share};
 ///
 /// # Safety
 /// The CPU has the class's instructions, the layer's slices fit each other, and
-/// nobody else touches these tiles of `out`.
+/// no other thread touches these tiles of `out`.
 #[inline(always)]
-pub(crate) unsafe fn piece<V: Simd>(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
+pub(crate) unsafe fn compute<V: Simd>(
+    layer: &Linear<'_>,
+    tiles: Range<usize>,
+    panels: Range<usize>,
+) {
     let (inputs, outputs) = (layer.weight.inputs(), layer.weight.outputs());
     let width = V::TILE_VECTORS * V::LANES;
     let count = layer.rows.rows();
@@ -82,7 +86,7 @@ impl Sums for Plain {
 /// Bias, activation and residual of one tile, whose rows lie `stride` apart, and its place in `out`.
 ///
 /// # Safety
-/// As for [`piece`]; rows and columns are within `out`.
+/// As for [`compute`]; rows and columns are within `out`.
 #[inline(always)]
 pub(super) unsafe fn finish<V: Simd, S: Sums>(
     layer: &Linear<'_>,
@@ -91,7 +95,7 @@ pub(super) unsafe fn finish<V: Simd, S: Sums>(
     rows: Range<usize>,
     columns: Range<usize>,
 ) {
-    let place = Place {
+    let output = OutputTile {
         layer,
         tile,
         stride,
@@ -99,7 +103,7 @@ pub(super) unsafe fn finish<V: Simd, S: Sums>(
         columns,
     };
     // SAFETY: handed on to the caller.
-    unsafe { with_curve(layer, Finish::<V, S>(place, PhantomData)) }
+    unsafe { with_curve(layer, Finish::<V, S>(output, PhantomData)) }
 }
 
 /// What is compiled for each curve.
@@ -131,8 +135,8 @@ pub(crate) unsafe fn with_curve(layer: &Linear<'_>, what: impl WithCurve) {
     }
 }
 
-/// [`Place::finish`] of a place.
-struct Finish<'a, V, S>(Place<'a>, PhantomData<(V, S)>);
+/// [`OutputTile::finish`], compiled for a curve.
+struct Finish<'a, V, S>(OutputTile<'a>, PhantomData<(V, S)>);
 
 impl<V: Simd, S: Sums> WithCurve for Finish<'_, V, S> {
     #[inline(always)]
@@ -143,7 +147,7 @@ impl<V: Simd, S: Sums> WithCurve for Finish<'_, V, S> {
 }
 
 /// A tile's sums, and which of the layer's results they are.
-struct Place<'a> {
+struct OutputTile<'a> {
     layer: &'a Linear<'a>,
     tile: *const f32,
     stride: usize,
@@ -151,7 +155,7 @@ struct Place<'a> {
     columns: Range<usize>,
 }
 
-impl Place<'_> {
+impl OutputTile<'_> {
     /// Finishes every element; whole vectors, the common case, without asking for each.
     ///
     /// # Safety

@@ -85,7 +85,7 @@ macro_rules! class {
         #[target_feature($(enable = $feature),+)]
         unsafe fn linear(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
             // SAFETY: handed on to the caller.
-            unsafe { vector::linear::piece::<$vector>(layer, tiles, panels) }
+            unsafe { vector::linear::compute::<$vector>(layer, tiles, panels) }
         }
 
         /// # Safety
@@ -93,7 +93,7 @@ macro_rules! class {
         #[target_feature($(enable = $feature),+)]
         unsafe fn linear_bf16(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
             // SAFETY: handed on to the caller.
-            unsafe { vector::tiles::piece::<$vector, VectorBf16<$vector>>(layer, tiles, panels) }
+            unsafe { vector::tiles::compute::<$vector, VectorBf16<$vector>>(layer, tiles, panels) }
         }
 
         /// # Safety
@@ -101,7 +101,7 @@ macro_rules! class {
         #[target_feature($(enable = $feature),+)]
         unsafe fn linear_i8(layer: &Linear<'_>, tiles: Range<usize>, panels: Range<usize>) {
             // SAFETY: handed on to the caller.
-            unsafe { vector::tiles::piece::<$vector, $i8>(layer, tiles, panels) }
+            unsafe { vector::tiles::compute::<$vector, $i8>(layer, tiles, panels) }
         }
 
         /// # Safety
@@ -131,18 +131,18 @@ macro_rules! class {
         /// # Safety
         /// As stated at [`Kernels`].
         #[target_feature($(enable = $feature),+)]
-        unsafe fn attention(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
+        unsafe fn attention(job: &Attention<'_>, task: &AttentionTask, scratch: *mut f32) {
             // SAFETY: handed on to the caller.
-            unsafe { vector::attention::piece::<$vector>(job, piece, scratch) }
+            unsafe { vector::attention::compute::<$vector>(job, task, scratch) }
         }
 
         /// # Safety
         /// As stated at [`Kernels`].
         #[target_feature($(enable = $feature),+)]
-        unsafe fn attention_bf16(job: &Attention<'_>, piece: &Piece, scratch: *mut f32) {
+        unsafe fn attention_bf16(job: &Attention<'_>, task: &AttentionTask, scratch: *mut f32) {
             // SAFETY: handed on to the caller.
             unsafe {
-                vector::attention_bf16::piece::<$vector, VectorBf16<$vector>>(job, piece, scratch);
+                vector::attention_bf16::compute::<$vector, VectorBf16<$vector>>(job, task, scratch);
             }
         }
 

@@ -9,7 +9,7 @@ use crate::rows::{Embedded, Norm, Normed};
 /// Layer norm of the given rows.
 ///
 /// # Safety
-/// The CPU has the class's instructions, the rows are within the batch, and nobody else
+/// The CPU has the class's instructions, the rows are within the batch, and no other thread
 /// touches them.
 #[inline(always)]
 pub(crate) unsafe fn layer_norm<V: Simd>(normed: &Normed<'_>, rows: Range<usize>) {

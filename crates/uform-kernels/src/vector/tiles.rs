@@ -88,9 +88,9 @@ pub(crate) const PASSING_BYTES: usize = 1 << 17;
 ///
 /// # Safety
 /// The CPU has the class's instructions, the layer's slices fit each other, and
-/// nobody else touches these tiles of `out`.
+/// no other thread touches these tiles of `out`.
 #[inline(always)]
-pub(crate) unsafe fn piece<V: Simd, T: Tiles>(
+pub(crate) unsafe fn compute<V: Simd, T: Tiles>(
     layer: &Linear<'_>,
     tiles: Range<usize>,
     panels: Range<usize>,

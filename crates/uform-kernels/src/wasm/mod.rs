@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use dot::Dot;
 
-use super::attention::{Attention, Piece};
+use super::attention::{Attention, AttentionTask};
 use super::linear::Linear;
 use super::operand::Conversion;
 use super::packed::TILES_COLUMNS;

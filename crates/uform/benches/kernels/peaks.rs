@@ -19,7 +19,7 @@ macro_rules! rounds {
     ($one:literal, $rest:literal) => {{
         let rounds = ROUNDS;
         // SAFETY: the kernels' class has the instructions; they change what is named here, and
-        // tile registers, which nobody else uses.
+        // tile registers, which no other code uses.
         unsafe {
             asm!(
                 "vzeroall",

@@ -9,7 +9,7 @@
 
 use std::io;
 
-use crate::placement::{ComputeDomain, Place};
+use crate::placement::{ComputeDomain, Placement};
 
 /// What asks the system, for the calling thread.
 pub(super) trait System {
@@ -26,10 +26,10 @@ pub(super) fn pin(at: &ComputeDomain, system: &impl System) -> Vec<String> {
 }
 
 /// Pins the calling thread, and those it spawns, to all domains of a placement; returns what was refused.
-pub(super) fn pin_to_all(place: &Place, system: &impl System) -> Vec<String> {
-    match &place.memory_domains[..] {
+pub(super) fn pin_to_all(placement: &Placement, system: &impl System) -> Vec<String> {
+    match &placement.memory_domains[..] {
         [] => Vec::new(),
-        domains => pin_to(&place.cores(), domains, system),
+        domains => pin_to(&placement.cores(), domains, system),
     }
 }
 

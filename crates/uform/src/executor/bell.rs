@@ -49,7 +49,7 @@ impl Bell {
     }
 
     /// Ends the waits of all who spin, and of up to `most` who sleep. What was
-    /// written before is seen by whoever hears it.
+    /// written before is seen by every thread it wakes.
     pub(super) fn ring(&self, most: u32) {
         self.rings.fetch_add(1, Ordering::SeqCst);
         if load_in_order(&self.sleepers) > 0 {

@@ -1,4 +1,4 @@
-//! A ForkUnion pool that somebody else owns, as the lanes of an executor.
+//! A borrowed ForkUnion pool, as the lanes of an executor.
 //!
 //! Each thread of the pool is a lane and runs [`lane`] once a job, claiming tasks from one
 //! counter as lanes of our own team do. Who leads is not tied to who spawned the
@@ -111,7 +111,7 @@ struct Job<'a> {
     /// Whether lanes leave the gate, since the leader waits there.
     is_counted: bool,
     gate: Gate,
-    /// The next task nobody has claimed.
+    /// The next unclaimed task.
     next: CachePadded<AtomicUsize>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }

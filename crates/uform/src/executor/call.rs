@@ -25,11 +25,11 @@ pub struct Control {
     done: AtomicU64,
     total: AtomicU64,
     /// Where the call is queued, so that cancelling can take it out.
-    place: Mutex<Option<Place>>,
+    queued_at: Mutex<Option<QueuedAt>>,
 }
 
 /// A queued call's executor and ticket.
-struct Place {
+struct QueuedAt {
     core: Weak<Core>,
     ticket: Ticket,
 }
@@ -46,11 +46,11 @@ impl Control {
     /// this does nothing.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
-        let place = lock(&self.place).take();
-        if let Some(place) = place
-            && let Some(core) = place.core.upgrade()
+        let queued_at = lock(&self.queued_at).take();
+        if let Some(queued_at) = queued_at
+            && let Some(core) = queued_at.core.upgrade()
         {
-            core.withdraw(place.ticket);
+            core.withdraw(queued_at.ticket);
         }
     }
 
@@ -100,13 +100,13 @@ impl Control {
         call: Box<dyn Deferred>,
         enqueue: impl FnOnce(Box<dyn Deferred>) -> Admission,
     ) -> Option<Refused> {
-        let mut place = lock(&self.place);
+        let mut queued_at = lock(&self.queued_at);
         if self.is_cancelled() {
             return Some((Error::aborted(), call));
         }
         match enqueue(call) {
             Ok(ticket) => {
-                *place = Some(Place {
+                *queued_at = Some(QueuedAt {
                     core: Arc::downgrade(core),
                     ticket,
                 });
@@ -197,7 +197,7 @@ where
         let mut jobs: Vec<_> = iter::once(&mut self.job).chain(others).collect();
         Box::pin(async move {
             work::run(&mut jobs, team, arenas).await;
-            // Whoever is told of one call finds nothing of the others' work alive either.
+            // Dropped before any callback runs: none must find another call's work still alive.
             jobs.iter_mut().for_each(|job| job.work = None);
         })
     }
@@ -252,7 +252,7 @@ fn panicked(payload: &(dyn Any + Send)) -> Error {
     Error::new(Status::Internal, message)
 }
 
-/// Runs what the caller gave us to be told with. A panic in it has nobody left to go to.
+/// Runs what the caller gave us to be told with. A panic in it is dropped: no caller is left to report it to.
 pub(super) fn tell(callback: impl FnOnce()) {
     drop(panic::catch_unwind(AssertUnwindSafe(callback)));
 }

@@ -7,7 +7,7 @@ use super::DeviceDescription;
 use super::Mood;
 use crate::hardware::cores::{CoreCount, CoreLimit};
 use crate::hardware::topology::Topology;
-use crate::placement::Place;
+use crate::placement::Placement;
 
 /// Which kind of executor it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -17,7 +17,7 @@ pub enum ExecutorKind {
     Ram,
     /// Streams of devices, and threads of its own, for models in the devices' memory.
     Vram,
-    /// Threads of a ForkUnion pool that somebody else owns.
+    /// Threads of a borrowed ForkUnion pool.
     Pool,
     /// The caller, or one thread for deferred calls.
     Inline,
@@ -92,22 +92,22 @@ pub(super) fn maybe_number<S: Serializer>(
     }
 }
 
-/// What there is to say about so many threads, busy in a call, at a place.
-pub(super) fn remarks(kind: ExecutorKind, threads: usize, place: &Place) -> Vec<String> {
+/// What there is to say about so many threads, busy in a call, with a placement.
+pub(super) fn remarks(kind: ExecutorKind, threads: usize, placement: &Placement) -> Vec<String> {
     if kind == ExecutorKind::Pool {
-        let whose = "the threads that compute are a pool's, and run where its owner put them: cores \
+        let owner = "the threads that compute are a pool's, and run where its owner put them: cores \
                      and memory domains are those of the executor's own thread and of the weights \
                      it loads";
-        let at_once = place.usable.count();
+        let at_once = placement.usable.count();
         let crowded = (threads > at_once).then(|| {
             format!(
                 "a call keeps {threads} threads busy, and {at_once} can run at once: those that wait \
                  spin, and take the time of those that compute; spawn a smaller pool"
             )
         });
-        return [whose.to_owned()].into_iter().chain(crowded).collect();
+        return [owner.to_owned()].into_iter().chain(crowded).collect();
     }
-    let far = place.compute_domains.iter().filter(|domain| domain.far);
+    let far = placement.compute_domains.iter().filter(|domain| domain.far);
     let mut remarks: Vec<_> = far
         .map(|domain| {
             format!(
@@ -117,31 +117,31 @@ pub(super) fn remarks(kind: ExecutorKind, threads: usize, place: &Place) -> Vec<
             )
         })
         .collect();
-    if !place.memory_domains.is_empty() {
+    if !placement.memory_domains.is_empty() {
         remarks.extend(Topology::here().problem.clone());
     }
-    let at_once = place.parallelism();
+    let at_once = placement.parallelism();
     if threads > at_once {
         remarks.push(format!(
             "{threads} threads are more than can run at once: {}; a call is no faster than with \
              {at_once}",
-            reason(place)
+            reason(placement)
         ));
     }
     remarks
 }
 
 /// Why no more threads than that can run at once.
-fn reason(place: &Place) -> String {
-    let (cores, counted) = (place.cores().len(), place.usable.counted());
+fn reason(placement: &Placement) -> String {
+    let (cores, counted) = (placement.cores().len(), placement.usable.counted());
     let online = counted.online;
     match (counted.quota, counted.limit) {
         (Some(quota), _) if (quota as usize) < cores => {
             format!("the control group's quota allows {quota} cores' worth of CPU time")
         }
-        _ if !place.compute_domains.is_empty() => format!(
+        _ if !placement.compute_domains.is_empty() => format!(
             "memory domains {:?} carry {cores} cores that this process may use",
-            place.memory_domains
+            placement.memory_domains
         ),
         (_, CoreLimit::Affinity) => format!("the affinity mask leaves {cores} of {online} cores"),
         (_, CoreLimit::Cpuset) => format!("the cpuset leaves {cores} of {online} cores"),
@@ -153,10 +153,10 @@ fn reason(place: &Place) -> String {
 mod tests {
     use super::{ExecutorKind, remarks};
     use crate::hardware::cores::UsableCores;
-    use crate::placement::{ComputeDomain, Place};
+    use crate::placement::{ComputeDomain, Placement};
 
-    fn place(affinity: &[u32], cpuset: Option<&[u32]>, quota: Option<f64>) -> Place {
-        Place::anywhere(UsableCores {
+    fn placement(affinity: &[u32], cpuset: Option<&[u32]>, quota: Option<f64>) -> Placement {
+        Placement::anywhere(UsableCores {
             online: (0..8).collect(),
             affinity: Some(affinity.to_vec()),
             cpuset: cpuset.map(<[u32]>::to_vec),
@@ -167,47 +167,47 @@ mod tests {
     #[test]
     fn more_threads_than_can_run_are_explained() {
         let all = [0, 1, 2, 3, 4, 5, 6, 7];
-        let near = |far| Place {
+        let near = |far| Placement {
             memory_domains: vec![1],
             compute_domains: vec![ComputeDomain {
                 memory_domain: 1,
                 cores: vec![4, 5],
                 far,
             }],
-            ..place(&all, None, None)
+            ..placement(&all, None, None)
         };
-        for (place, at_once, why) in [
-            (place(&all, None, None), 8, "this machine has 8 cores"),
+        for (placement, at_once, why) in [
+            (placement(&all, None, None), 8, "this machine has 8 cores"),
             (
-                place(&[3], None, None),
+                placement(&[3], None, None),
                 1,
                 "the affinity mask leaves 1 of 8 cores",
             ),
             (
-                place(&[3, 4], Some(&[3, 4]), None),
+                placement(&[3, 4], Some(&[3, 4]), None),
                 2,
                 "the cpuset leaves 2 of 8 cores",
             ),
             (
-                place(&all, None, Some(2.5)),
+                placement(&all, None, Some(2.5)),
                 2,
                 "quota allows 2.5 cores' worth",
             ),
             (near(false), 2, "memory domains [1] carry 2 cores"),
             (near(true), 2, "no core near memory domain 1"),
         ] {
-            let said = remarks(ExecutorKind::Ram, 64, &place).join("\n");
+            let said = remarks(ExecutorKind::Ram, 64, &placement).join("\n");
             assert!(said.contains(why), "{said}");
             assert!(
                 said.contains(&format!("no faster than with {at_once}")),
                 "{said}"
             );
-            let far = place
+            let far = placement
                 .compute_domains
                 .iter()
                 .filter(|domain| domain.far)
                 .count();
-            assert_eq!(remarks(ExecutorKind::Ram, at_once, &place).len(), far);
+            assert_eq!(remarks(ExecutorKind::Ram, at_once, &placement).len(), far);
         }
     }
 }

@@ -46,13 +46,13 @@ const INCLUSIVE: c_int = 0;
 /// over a cache line (`cldemote`, `dc cvac`, `zicbom`). A spawned pool has no others.
 const WAYS_TO_WAIT: c_uint = 0b11_1111 | 1 << 15 | 1 << 16 | 1 << 17;
 
-/// The capability without which a pool is one set of threads, which are placed by nobody.
+/// The capability without which a pool is one set of threads, which ForkUnion does not place.
 const PLACE_MEMORY_ON_DOMAIN: c_uint = 1 << 11;
 
 /// Where a pool's memory begins: its parts have cache lines of their own, in pairs.
 const ALIGNMENT: usize = 128;
 
-/// A live pool somebody else may own.
+/// A live pool, perhaps borrowed.
 #[derive(Clone, Copy)]
 pub(super) struct Handle(NonNull<c_void>);
 
@@ -69,7 +69,7 @@ impl Handle {
     /// or what is there does not look like a spawned pool of this version.
     ///
     /// # Safety
-    /// Null, misaligned, or the address of a pool of any version of ForkUnion that nobody
+    /// Null, misaligned, or the address of a pool of any version of ForkUnion that no code
     /// spawns, terminates or deletes meanwhile.
     pub(super) unsafe fn at(address: usize) -> Result<Handle> {
         let refuse = |why: &str| {
@@ -158,7 +158,7 @@ impl Handle {
 pub(super) struct Spawned(Handle);
 
 impl Spawned {
-    /// Spawns an inclusive pool of so many threads, one of which is whoever gives it work. The others
+    /// Spawns an inclusive pool of so many threads, one of which is the thread that gives it work. The others
     /// inherit the calling thread's affinity, memory policy, name and signal mask, and keep
     /// them. `None` when the system refuses.
     pub(super) fn new(name: &CStr, threads: usize) -> Option<Spawned> {
@@ -178,7 +178,7 @@ impl Spawned {
 
 impl Drop for Spawned {
     fn drop(&mut self) {
-        // SAFETY: made by `new` and deleted once. That nobody uses it is for the owner to see to.
+        // SAFETY: made by `new` and deleted once. The owner sees to it that no code uses it.
         unsafe { fu_pool_delete(self.0.0.as_ptr()) };
     }
 }

@@ -1,7 +1,7 @@
 //! An atomic number threads can sleep on: "sleep, if it still is this".
 //!
 //! On Linux the kernel compares and goes to sleep in one step. Elsewhere a lock
-//! makes the same promise: whoever changes the number takes the lock before it
+//! makes the same promise: a thread that changes the number takes the lock before it
 //! wakes, so it cannot do so between a sleeper's look and its sleep. Sleepers may
 //! wake without cause either way; they look again. The model checker, which has no
 //! kernel, is given the lock.

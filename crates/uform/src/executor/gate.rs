@@ -5,12 +5,12 @@
 //!
 //! | bits | meaning |
 //! | --- | --- |
-//! | 31 | closed: nobody enters any more |
+//! | 31 | closed: no lane enters any more |
 //! | 30 | the leader sleeps until the last lane has left |
 //! | 0–29 | lanes inside |
 //!
 //! A lane *enters* only by changing an open word, so after the leader has closed it
-//! the count can only fall, and once it is zero nobody can reach the job. A
+//! the count can only fall, and once it is zero no lane can reach the job. A
 //! lane that is still waking up finds the gate closed and has cost nothing:
 //! the leader waits for those who entered, never for those who were called.
 //!

@@ -18,17 +18,18 @@
 //! | `order` | the rule: who holds, who is next, who is refused; without threads |
 //! | `call` | one call: its control, its outcome, who is told |
 //! | `work` | what a deferred call computes, alone or in a run with its neighbours |
-//! | `steps` | work that can stop and go on, for whoever has one thread for everything |
+//! | `steps` | work that can pause and go on, where one thread does everything |
 //! | `threads` | the conductor and the workers it spawns (`turns`: where there are none) |
 //! | `team`, `gate`, `bell` | how lanes share one job, and why no wake-up is lost |
-//! | `borrowed`, `pools` | lanes that are a ForkUnion pool's threads, and whose turn it is on them |
+//! | `borrowed`, `pools` | lanes that are a ForkUnion pool's threads, and which executor uses them next |
 //! | `devices` | the GPUs that are driven, and which those are |
-//! | `result_pool` | memory of results on a GPU, small pieces of which are kept |
+//! | `result_pool` | memory of results on a GPU, small buffers of which are kept |
 //! | `thread_pool` | a ForkUnion pool of our own |
 //! | `forkunion` | ForkUnion's C interface |
 //! | `pace`, `mood`, `futex` | how a thread waits: spinning for a while, then asleep |
 //! | `scratch` | a lane's memory, kept from call to call |
-//! | `affinity`, `near` | how threads of ours, and nobody else's, get to their cores and memory |
+//! | `affinity` | how our own threads get to their cores and memory |
+//! | `loading_team` | temporary threads that load a model into memory domains |
 //! | `description` | what `describe()` tells |
 //! | `reentrancy` | which executors a thread must not wait for, being inside them |
 //!
@@ -46,7 +47,7 @@
 //!
 //! An executor ends by [`free`](Executor::free) (finish what was accepted, then
 //! join), [`abandon`](Executor::abandon) (abort it instead) or
-//! [`retire`](Executor::retire) (finish, joined by nobody or later). Dropping the
+//! [`retire`](Executor::retire) (finish; joined later or not at all). Dropping the
 //! last clone retires it.
 
 mod call;
@@ -74,7 +75,7 @@ mod futex;
 #[cfg(feature = "native")]
 mod gate;
 #[cfg(feature = "native")]
-mod near;
+mod loading_team;
 #[cfg(feature = "native")]
 mod pace;
 #[cfg(feature = "native")]
@@ -101,9 +102,9 @@ pub use description::{Description, ExecutorKind};
 pub(crate) use devices::load_kernels;
 #[cfg(feature = "native")]
 pub use devices::{DeviceDescription, Devices, Driven, DrivenDevice, Scratch};
-pub use mood::Mood;
 #[cfg(feature = "native")]
-pub(crate) use near::Near;
+pub(crate) use loading_team::LoadingTeam;
+pub use mood::Mood;
 #[cfg(feature = "native")]
 pub use result_pool::{ResultBuffer, ResultPool};
 pub use scratch::Arena;
@@ -131,7 +132,7 @@ use crate::hardware::topology::Topology;
 use crate::kernels::ForkJoin;
 #[cfg(feature = "native")]
 use crate::placement::PoolOptions;
-use crate::placement::{DEFAULT_DEFERRED_LIMIT, MOST_THREADS, Place, RamOptions};
+use crate::placement::{DEFAULT_DEFERRED_LIMIT, MOST_THREADS, Placement, RamOptions};
 use crate::{Error, Result, Status};
 
 /// Threads, their scratch, and the order in which calls reach them. Clones are
@@ -173,8 +174,8 @@ impl Executor {
     /// of zero, or more than [`MOST_THREADS`], and for a class this CPU cannot run; [`OutOfMemory`](Status::OutOfMemory)
     /// when the system refuses a thread. Nothing is left behind.
     pub fn for_ram(options: &RamOptions) -> Result<Executor> {
-        let place = Place::here(&options.memory_domains)?;
-        let lanes = match lanes_of(options.threads, &place)? {
+        let placement = Placement::here(&options.memory_domains)?;
+        let lanes = match lanes_of(options.threads, &placement)? {
             lanes if cfg!(feature = "native") => lanes,
             _ => 1,
         };
@@ -185,7 +186,7 @@ impl Executor {
         let executor = Executor::new(Parts {
             kind: ExecutorKind::Ram,
             lanes,
-            place,
+            placement,
             cpu_class: options.cpu_class,
             deferred_limit: limit,
             threads: Threads::new(lanes),
@@ -204,13 +205,13 @@ impl Executor {
     /// A pool takes one call at a time. Executors that borrow one pool, also from other threads,
     /// take turns: deferred calls wait in their executor's queue, an immediate call is
     /// [`Contended`](Status::Contended) while a call of another executor uses or waits for
-    /// the pool. Whoever gives the pool work besides must do so while no call is outstanding: that
+    /// the pool. Other code may give the pool work only while no call is outstanding: a breach
     /// is not noticed, and ends in wrong results or a hang. Two copies of this library in one
     /// process do not know of each other either.
     ///
     /// How the pool's threads idle is their owner's to say (they spin, unless put to sleep). The
     /// [`Mood`] is that of the executor's one thread, which takes deferred calls from the
-    /// queue and is spawned for the first; spinning also keeps whoever leads an exclusive pool awake
+    /// queue and is spawned for the first; spinning also keeps the leader of an exclusive pool awake
     /// until the job is done.
     ///
     /// Memory domains are where that one thread runs, and where weights loaded by this executor
@@ -225,21 +226,21 @@ impl Executor {
     ///
     /// # Safety
     /// What lies at the address, unless it is null or misaligned, is a `fu_pool_t` of ForkUnion,
-    /// built with the same `FU_WITH_…` flags. It stays so until the executor has ended, and nobody else
+    /// built with the same `FU_WITH_…` flags. It stays so until the executor has ended, and no other code
     /// gives it work, spawns, terminates or deletes it while a call is outstanding.
     #[cfg(feature = "native")]
     pub unsafe fn on_pool(address: usize, options: &PoolOptions) -> Result<Executor> {
         if let Some(class) = options.cpu_class {
             class.runs_here()?;
         }
-        let place = Place::here(&options.memory_domains)?;
+        let placement = Placement::here(&options.memory_domains)?;
         let deferred_limit = limit_of(options.deferred_limit)?;
         // SAFETY: the caller vouches for the address.
-        let threads = unsafe { Threads::on_pool(address, &place)? };
+        let threads = unsafe { Threads::on_pool(address, &placement)? };
         Ok(Executor::new(Parts {
             kind: ExecutorKind::Pool,
             lanes: threads.team().lanes(),
-            place,
+            placement,
             cpu_class: options.cpu_class,
             deferred_limit,
             threads,
@@ -253,7 +254,7 @@ impl Executor {
         Executor::new(Parts {
             kind: ExecutorKind::Inline,
             lanes: 1,
-            place: Place::anywhere(UsableCores::of_this_process()),
+            placement: Placement::anywhere(UsableCores::of_this_process()),
             cpu_class: None,
             deferred_limit: DEFAULT_DEFERRED_LIMIT,
             threads: Threads::new(1),
@@ -379,7 +380,7 @@ impl Executor {
     pub(crate) fn loading_threads(&self) -> usize {
         let core = self.core();
         match core.kind {
-            ExecutorKind::Inline => core.place.parallelism().min(2),
+            ExecutorKind::Inline => core.placement.parallelism().min(2),
             ExecutorKind::Ram | ExecutorKind::Vram | ExecutorKind::Pool => core.lanes,
         }
     }
@@ -416,7 +417,7 @@ impl Executor {
 
     /// The memory domains it was placed in; none: it was not.
     pub fn memory_domains(&self) -> &[u32] {
-        &self.core().place.memory_domains
+        &self.core().placement.memory_domains
     }
 
     /// What it is and does just now: where its threads run, what limited them, and what the
@@ -438,8 +439,8 @@ impl Executor {
             kind: core.kind,
             threads: core.lanes,
             memory_domains,
-            cores: core.place.cores(),
-            counted: core.place.usable.counted(),
+            cores: core.placement.cores(),
+            counted: core.placement.usable.counted(),
             cpu_class: class.word(),
             mood: self.mood(),
             outstanding: self.outstanding(),
@@ -450,7 +451,7 @@ impl Executor {
                 .devices
                 .as_ref()
                 .map_or_else(Vec::new, |devices| devices.describe()),
-            remarks: description::remarks(core.kind, core.threads.busy(), &core.place),
+            remarks: description::remarks(core.kind, core.threads.busy(), &core.placement),
             refused,
         }
     }
@@ -466,7 +467,7 @@ impl Executor {
         let Parts {
             kind,
             lanes,
-            place,
+            placement,
             cpu_class,
             deferred_limit,
             threads,
@@ -476,7 +477,7 @@ impl Executor {
         let core = Arc::new(Core {
             kind,
             lanes,
-            place,
+            placement,
             cpu_class,
             deferred_limit,
             refused: Mutex::new(Vec::new()),
@@ -512,7 +513,7 @@ impl fmt::Debug for Executor {
 struct Parts {
     kind: ExecutorKind,
     lanes: usize,
-    place: Place,
+    placement: Placement,
     cpu_class: Option<CpuClass>,
     deferred_limit: u64,
     threads: Threads,
@@ -527,7 +528,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Where no thread will run what is queued, nobody is left who could.
+        // On the web no thread can run what is still queued once the last handle is gone: it is aborted.
         if cfg!(feature = "native") {
             self.core.close();
         } else {
@@ -544,7 +545,7 @@ type Waiter = Box<dyn FnOnce(Result<()>) + Send>;
 struct Core {
     kind: ExecutorKind,
     lanes: usize,
-    place: Place,
+    placement: Placement,
     cpu_class: Option<CpuClass>,
     deferred_limit: u64,
     /// What the system refused, a sentence each.
@@ -626,7 +627,7 @@ impl Core {
             Ok(ticket) => ticket,
             Err((refusal, call)) => return Err((refusal.into(), call)),
         };
-        // Still under the lock, which keeps the conductor, and whoever frees, from the ticket.
+        // Still under the lock, which keeps the conductor, and a thread that frees, from the ticket.
         if let Err(error) = self.threads.ready(self)
             && let Some(call) = state.order.withdraw(ticket)
         {
@@ -858,10 +859,10 @@ fn end_with(mut call: Box<dyn Deferred>, error: Error) {
     });
 }
 
-/// How many threads these `threads` mean at a place, of an executor or a pool.
-fn lanes_of(threads: Option<u64>, place: &Place) -> Result<usize> {
+/// How many threads these `threads` mean for a placement, of an executor or a pool.
+fn lanes_of(threads: Option<u64>, placement: &Placement) -> Result<usize> {
     let Some(threads) = threads else {
-        return Ok(default_lanes(place.parallelism()));
+        return Ok(default_lanes(placement.parallelism()));
     };
     match usize::try_from(threads) {
         Ok(lanes @ 1..=MOST_THREADS) => Ok(lanes),

@@ -17,8 +17,7 @@
 //! - An immediate call is refused while any call holds or is queued, and a deferred
 //!   one while an immediate call holds: the two never wait for each other.
 //! - A *settling* call no longer holds, but its outcome is still being handed over.
-//!   It counts for nobody but drains, so that whoever is handed the outcome may
-//!   submit the next call.
+//!   It counts only for drains, so that the callback may submit the next call.
 //! - A drain waits until every ticket given out before it is over, and then sets
 //!   the mood. Drains are served in the order they came.
 //! - Once closed, everything new is refused, and what was accepted goes its way.
@@ -91,7 +90,7 @@ pub(super) struct Order<C, D> {
 }
 
 impl<C, D> Order<C, D> {
-    /// Nobody holds; up to `limit` deferred calls may be queued and running.
+    /// No call holds; up to `limit` deferred calls may be queued and running.
     pub(super) fn new(limit: u64) -> Self {
         Order {
             limit,
@@ -419,7 +418,7 @@ mod tests {
                 ],
             ),
             (
-                "only the neighbour in the queue joins, and only while somebody holds",
+                "only the neighbour in the queue joins, and only while a call holds",
                 9,
                 &[
                     Deferred("a", Ok(0)),
@@ -466,7 +465,7 @@ mod tests {
                 ],
             ),
             (
-                "nobody joins across a drain, or joins an immediate call",
+                "no call joins across a drain, or joins an immediate call",
                 9,
                 &[
                     Deferred("a", Ok(0)),

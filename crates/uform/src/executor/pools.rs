@@ -1,4 +1,4 @@
-//! The pools this process borrows or spawned, and whose turn it is on each.
+//! The pools this process borrows or spawned, and which executor may use each next.
 //!
 //! A pool takes one call at a time, and several executors may borrow it, in
 //! several environments. So all that borrow one address share one [`Pool`], which knows
@@ -24,7 +24,7 @@ use super::sync::{Mutex, lock};
 use super::thread_pool::Keeper;
 use crate::{Error, Result, Status};
 
-/// Every pool somebody holds, by address. It is shared by all environments, because addresses are.
+/// Every pool in use, by address. It is shared by all environments, because addresses are.
 static POOLS: std::sync::Mutex<Pools> = std::sync::Mutex::new(Pools::new());
 
 type Pools = BTreeMap<usize, Weak<Pool>>;
@@ -36,7 +36,7 @@ fn pools() -> MutexGuard<'static, Pools> {
 /// One pool, as the executors of this process share it.
 pub(super) struct Pool {
     address: usize,
-    /// The process whose threads it has, as far as is known.
+    /// The process that its threads run in, as far as is known.
     process: u32,
     state: Mutex<State>,
 }
@@ -47,24 +47,24 @@ struct State {
     borrowers: usize,
     /// Whether a call is on it.
     used: bool,
-    /// The executors whose turn is to come.
-    line: VecDeque<Place>,
+    /// The executors that wait for their turn.
+    line: VecDeque<Waiting>,
 }
 
 /// Who ends a pool.
 enum Owner {
-    /// Somebody else.
+    /// Code outside this library.
     Foreign,
     /// The `ThreadPool` of this keeper.
     Ours(Keeper),
     /// The last borrower, since the `ThreadPool` was forgotten before.
     Left(Keeper),
-    /// Nobody any more: its keeper was told, and may still have to be joined.
+    /// It is ending: its keeper was told, and may still have to be joined.
     Ending(Option<Keeper>),
 }
 
 /// An executor in line, by its name, and what to ring when it is its turn.
-struct Place {
+struct Waiting {
     executor: usize,
     bell: Arc<Bell>,
 }
@@ -161,7 +161,7 @@ impl Pool {
         };
     }
 
-    /// Whether the pool is ended by nobody but its borrowers, or has no thread left.
+    /// Whether only its borrowers are left to end the pool, or has no thread left.
     pub(super) fn is_over(&self) -> bool {
         match &lock(&self.state).owner {
             Owner::Ours(_) => false,
@@ -231,24 +231,24 @@ impl Pool {
     /// Gives up an executor's place in line, if it has one.
     pub(super) fn step_out(&self, executor: usize) {
         let mut state = lock(&self.state);
-        if let Some(place) = state.place_of(executor) {
-            state.line.remove(place);
+        if let Some(position) = state.position_of(executor) {
+            state.line.remove(position);
             state.ring_first();
         }
     }
 }
 
 impl State {
-    fn place_of(&self, executor: usize) -> Option<usize> {
+    fn position_of(&self, executor: usize) -> Option<usize> {
         self.line
             .iter()
-            .position(|place| place.executor == executor)
+            .position(|waiting| waiting.executor == executor)
     }
 
     fn line_up(&mut self, executor: usize, bell: &Arc<Bell>) {
-        if self.place_of(executor).is_none() {
+        if self.position_of(executor).is_none() {
             let bell = Arc::clone(bell);
-            self.line.push_back(Place { executor, bell });
+            self.line.push_back(Waiting { executor, bell });
         }
     }
 

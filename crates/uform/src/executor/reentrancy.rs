@@ -2,7 +2,7 @@
 //! theirs, or telling a caller its outcome.
 //!
 //! Waiting for an executor from inside it would wait for oneself. `drain` asks here
-//! and refuses, `free` asks here and leaves the joining to somebody outside.
+//! and refuses, `free` asks here and leaves the joining to a thread outside.
 
 use std::cell::RefCell;
 

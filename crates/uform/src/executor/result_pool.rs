@@ -1,7 +1,7 @@
-//! Memory of results, small pieces of which are kept for the next call.
+//! Memory of results, small buffers of which are kept for the next call.
 //!
-//! A driver frees memory when everything is done that the device has to do, and keeps whoever asked for
-//! it waiting. Results are dropped by a program's own thread, which must not wait for other calls.
+//! A driver frees memory when everything is done that the device has to do, and keeps the thread that asked
+//! waiting. Results are dropped by a program's own thread, which must not wait for other calls.
 //! So small ones go back to a pool. Large ones are freed at once: what they take would be missed.
 
 use std::ops::Deref;
@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::Result;
 use crate::device::{Buffer, Device};
 
-/// The largest piece that is kept: a thousand vectors of 256 numbers.
+/// The largest buffer that is kept: a thousand vectors of 256 numbers.
 const LARGEST: usize = 1 << 20;
 
-/// The least that is taken at a time. Pieces are powers of two of it, so that each serves many sizes.
+/// The least that is taken at a time. Sizes are powers of two of it, so that each serves many sizes.
 const LEAST: usize = 1 << 12;
 
 /// The most that is kept on a device.
 const MOST: usize = 32 << 20;
 
-/// Spare pieces of a device; `None` once the executor was freed.
+/// Spare buffers of a device; `None` once the executor was freed.
 type Spare = Mutex<Option<Vec<Buffer>>>;
 
 /// See the module.
@@ -28,7 +28,7 @@ pub struct ResultPool {
     spare: Arc<Spare>,
 }
 
-/// A piece of a device's memory, which goes back to its pool while there is one.
+/// A buffer in a device's memory, which goes back to its pool while there is one.
 pub struct ResultBuffer {
     /// `None` only while it is dropped.
     buffer: Option<Buffer>,
@@ -44,7 +44,7 @@ impl ResultPool {
         }
     }
 
-    /// A piece of at least so many bytes.
+    /// A buffer of at least so many bytes.
     ///
     /// # Errors
     /// Those of [`Device::allocate`].
@@ -54,7 +54,7 @@ impl ResultPool {
             large => large,
         };
         let kept = lock(&self.spare).as_mut().and_then(|spare| {
-            let place = spare.iter().position(|piece| piece.bytes() == bytes)?;
+            let place = spare.iter().position(|buffer| buffer.bytes() == bytes)?;
             Some(spare.swap_remove(place))
         });
         let buffer = match kept {
@@ -70,7 +70,7 @@ impl ResultPool {
 
 impl Drop for ResultPool {
     fn drop(&mut self) {
-        // What is out is freed by whoever has it.
+        // Buffers in use are freed when they are dropped.
         let spare = lock(&self.spare).take();
         drop(spare);
     }
@@ -82,7 +82,7 @@ impl Deref for ResultBuffer {
     fn deref(&self) -> &Buffer {
         match &self.buffer {
             Some(buffer) => buffer,
-            None => unreachable!("it is there until the piece is dropped"),
+            None => unreachable!("it is there until the buffer is dropped"),
         }
     }
 }
@@ -100,7 +100,7 @@ impl Drop for ResultBuffer {
                 return;
             }
         }
-        // Freeing takes its time, which nobody else should wait for.
+        // Freeing is slow: other threads must not wait for the lock meanwhile.
         drop(spare);
         drop(buffer);
     }

@@ -39,7 +39,7 @@
 //! # One job at a time
 //!
 //! A task may itself call `run`, and nothing in the types keeps a caller from
-//! sharing the team between threads. Whoever finds it busy runs its tasks on
+//! sharing the team between threads. A caller that finds it busy runs its tasks on
 //! its own thread, as the only lane of its job.
 
 use std::any::Any;
@@ -73,7 +73,7 @@ pub(super) struct Team {
     pace: Arc<Pace>,
     bell: Bell,
     entrance: CachePadded<Entrance>,
-    /// The next task nobody has claimed.
+    /// The next unclaimed task.
     next: CachePadded<AtomicUsize>,
     /// Whether some thread is leading a job.
     leading: CachePadded<AtomicBool>,
@@ -162,7 +162,7 @@ impl Team {
         }
     }
 
-    /// Becomes the leader, unless somebody is.
+    /// Becomes the leader, unless another thread is.
     fn lead(&self) -> Option<Lead<'_>> {
         let busy = self.leading.swap(true, Ordering::Acquire);
         // Not `then_some`: a `Lead` made and dropped would end the other's.

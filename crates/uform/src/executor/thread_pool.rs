@@ -1,7 +1,7 @@
 //! A ForkUnion pool of our own, for programs that share one between packages.
 //!
 //! Its *keeper* is a thread that spawns the pool, sleeps while it lives, and deletes it. So what a
-//! pool's threads inherit is never set on the caller's, and ending a pool blocks nobody
+//! pool's threads inherit is never set on the caller's, and ending a pool blocks no thread
 //! who does not want to wait.
 
 use std::ffi::CString;
@@ -12,7 +12,7 @@ use super::affinity::{Here, pin_to_all};
 use super::forkunion::Spawned;
 use super::pools::Pool;
 use super::threads::block_signals;
-use crate::placement::{Place, ThreadPoolOptions};
+use crate::placement::{Placement, ThreadPoolOptions};
 use crate::{Error, Result, Status, quoted};
 
 /// What a pool's threads are called when nothing else was said.
@@ -56,10 +56,10 @@ impl ThreadPool {
     /// longer than 15 bytes, or holds a NUL; [`OutOfMemory`](Status::OutOfMemory) when the system
     /// refuses a thread. Nothing is left behind.
     pub fn spawn(options: &ThreadPoolOptions) -> Result<ThreadPool> {
-        let place = Place::here(&options.memory_domains)?;
-        let threads = super::lanes_of(options.threads, &place)?;
+        let placement = Placement::here(&options.memory_domains)?;
+        let threads = super::lanes_of(options.threads, &placement)?;
         let name = name_of(options.name.as_deref())?;
-        let (pool, keeper) = Keeper::start(name, threads, place)?;
+        let (pool, keeper) = Keeper::start(name, threads, placement)?;
         let pool = Pool::spawned(pool, keeper);
         Ok(ThreadPool(Arc::new(Owned { pool, threads })))
     }
@@ -74,7 +74,7 @@ impl ThreadPool {
         self.0.threads
     }
 
-    /// Ends the pool's threads and waits until they have ended. Nobody may be using it: of our
+    /// Ends the pool's threads and waits until they have ended. It must not be in use: of our
     /// executors this is checked, of others it is the caller's to know. Again, or in a forked child,
     /// it does nothing.
     ///
@@ -136,7 +136,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Spawns a pool on a thread of its own. Returns where it is.
-    fn start(name: CString, threads: usize, place: Place) -> Result<(usize, Keeper)> {
+    fn start(name: CString, threads: usize, placement: Placement) -> Result<(usize, Keeper)> {
         let (up, is_up) = mpsc::channel();
         let (until, told) = mpsc::channel::<()>();
         // The pool's threads inherit the name, the cores and the memory policy.
@@ -144,7 +144,7 @@ impl Keeper {
             .name(name.to_string_lossy().into_owned())
             .spawn(move || {
                 block_signals();
-                let refused = pin_to_all(&place, &Here);
+                let refused = pin_to_all(&placement, &Here);
                 let pool = Spawned::new(&name, threads);
                 _ = up.send(pool.as_ref().map(|pool| (pool.address(), refused)));
                 if pool.is_some() {

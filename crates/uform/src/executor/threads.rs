@@ -10,7 +10,7 @@
 //! and takes no call from the queue before it is the executor's turn on the pool.
 //!
 //! The conductor goes when the executor is closed and its last call is over: it
-//! sends the workers home, joins them, and gives the scratch back. Whoever frees
+//! sends the workers home, joins them, and gives the scratch back. A thread that frees
 //! the executor joins the conductor alone.
 
 use std::io;
@@ -29,16 +29,16 @@ use super::sync::thread::{Builder, JoinHandle};
 use super::sync::{AtomicBool, Mutex, Ordering, lock, mpsc};
 use super::team::Team;
 use crate::kernels::ForkJoin;
-use crate::placement::Place;
+use crate::placement::Placement;
 use crate::{Error, Result, Status};
 
 /// See the module.
 pub(super) struct Threads {
-    /// The process whose threads they are.
+    /// The process that the threads run in.
     process: u32,
     pace: Arc<Pace>,
     team: Arc<Team>,
-    /// Whose lanes are used instead of the team's, which has one lane then.
+    /// A borrowed pool, used instead of the team, which has one lane then.
     pool: Option<Borrowed>,
     /// Rung when the conductor may have something to do.
     bell: Arc<Bell>,
@@ -65,12 +65,12 @@ impl Threads {
     ///
     /// # Safety
     /// As [`Executor::on_pool`](super::Executor::on_pool).
-    pub(super) unsafe fn on_pool(address: usize, place: &Place) -> Result<Self> {
+    pub(super) unsafe fn on_pool(address: usize, placement: &Placement) -> Result<Self> {
         let pace = Arc::new(Pace::new());
         // SAFETY: the caller vouches for the address.
         let pool = unsafe { Borrowed::at(address, Arc::clone(&pace))? };
         let threads = Threads::with(1, Some(pool), pace);
-        threads.find_room(place);
+        threads.find_room(placement);
         Ok(threads)
     }
 
@@ -92,10 +92,10 @@ impl Threads {
     }
 
     /// Sees whether each thread of a call can have a core of its own.
-    fn find_room(&self, place: &Place) {
+    fn find_room(&self, placement: &Placement) {
         let at_once = match &self.pool {
-            Some(_) => place.usable.count(),
-            None => place.parallelism(),
+            Some(_) => placement.usable.count(),
+            None => placement.parallelism(),
         };
         // One lane is led beside a caller that has a thread of its own.
         // A model checker has no cores, and no time to spin in.
@@ -129,7 +129,7 @@ impl Threads {
         Ok(())
     }
 
-    /// The team, for whoever holds the executor.
+    /// The team, for the call that holds the executor.
     pub(super) fn team(&self) -> &dyn ForkJoin {
         match &self.pool {
             Some(pool) => pool,
@@ -241,7 +241,7 @@ impl Threads {
         let conductor = match self.conductor.try_lock() {
             Ok(conductor) => conductor,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Somebody is joining.
+            // Another thread is joining.
             Err(TryLockError::WouldBlock) => return false,
         };
         match &*conductor {
@@ -270,7 +270,7 @@ impl Threads {
 
     /// The conductor's life.
     fn conduct(&self, core: &Arc<Core>, up: &mpsc::Sender<io::Result<()>>) {
-        self.find_room(&core.place);
+        self.find_room(&core.placement);
         core.pin(0);
         let mut workers = Vec::new();
         let hired = self.hire(core, &mut workers);
@@ -329,7 +329,7 @@ impl Threads {
 impl Core {
     /// Puts the calling thread, which is that of a lane, on its cores and its memory near them.
     fn pin(&self, lane: usize) {
-        if let Some(domain) = self.place.of_lane(lane, self.lanes) {
+        if let Some(domain) = self.placement.of_lane(lane, self.lanes) {
             let refused = pin(domain, &Here);
             let mut told = lock(&self.refused);
             for sentence in refused {

@@ -73,7 +73,7 @@ impl Core {
     }
 }
 
-/// Turns of an executor for whoever waits for calls of it, as long as it is there.
+/// Turns of an executor for code that waits for its calls, as long as it is there.
 #[derive(Clone)]
 pub struct Turns(Weak<Core>);
 

@@ -3,7 +3,7 @@
 //! Calls that come one by one use a machine badly: a short text gives a lane too
 //! little to do between two meetings of the team. Neighbours in the queue whose work
 //! is of one kind may therefore be computed as one *run*. It consists of what is
-//! queued when its first call's turn comes: nobody waits for company.
+//! queued when its first call's turn comes: no call waits for others to join it.
 //!
 //! From outside nothing of it shows but the time it takes. Each call of a run keeps
 //! its own [`Control`] and gets its own outcome. When a run fails as a whole, its calls
@@ -29,7 +29,7 @@ pub trait Work: Send + Sized + 'static {
     fn admits(&mut self, next: &Self) -> bool;
 
     /// Computes a run, in steps that end with a [`pause`](super::pause): an outcome a call, in
-    /// order, each as if the call were alone. Whoever else has a turn between two steps finds
+    /// order, each as if the call were alone. A call that tries between two steps finds
     /// the executor held. Nothing wakes the future, so that it must wait for nothing.
     ///
     /// # Errors

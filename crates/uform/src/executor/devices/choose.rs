@@ -1,4 +1,4 @@
-//! Which devices options mean on a machine, and whose kernels run on each.
+//! Which devices options mean on a machine, and the class of the kernels that run on each.
 
 use super::{is_driven, runtime_of};
 use crate::device::{Device, Runtime, free_memory, has_faulted};
@@ -73,7 +73,7 @@ pub(super) fn class_on(
 struct Worth {
     has_faulted: bool,
     is_driven: bool,
-    /// Bytes of memory; `None`: nobody can tell.
+    /// Bytes of memory; `None`: not known.
     free: Option<u64>,
 }
 

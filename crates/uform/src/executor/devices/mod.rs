@@ -1,6 +1,6 @@
 //! The devices an executor drives: a stream and scratch on each, and one call at a time that uses them.
 //!
-//! Whoever holds the executor, the conductor for a deferred call and its caller for an immediate one,
+//! The thread that holds the executor, the conductor for a deferred call and its caller for an immediate one,
 //! submits to all of them: a host thread drives every device, and what it submitted runs there
 //! beside what it does meanwhile. A call is not over before its devices are done, so that a fault is
 //! that of the call which met it. It then stays: every later call and drain of the executor reports it.
@@ -9,7 +9,7 @@
 //! a device is opened once, and closed when the last of what it handed out is gone: memory of results
 //! may outlive the executor that computed them.
 //!
-//! | what | whose |
+//! | what | owner |
 //! | --- | --- |
 //! | the device, its context | everybody's who has something of it |
 //! | [`DrivenDevice`]: stream, scratch, staging | the executor's, until it is freed |
@@ -31,7 +31,7 @@ use super::result_pool::{ResultBuffer, ResultPool};
 use super::{Executor, Parts, Threads, default_lanes, limit_of};
 use crate::device::{Buffer, Device, Layout, Runtime, Staging, Stream, kernels::Kernels};
 use crate::hardware::{GpuClass, GpuVendor, gpu_devices};
-use crate::placement::{Place, VramOptions};
+use crate::placement::{Placement, VramOptions};
 use crate::{Error, Result, Status, quoted};
 
 /// What an executor drives.
@@ -47,14 +47,14 @@ pub struct Devices {
     scratch_bytes: Vec<AtomicUsize>,
 }
 
-/// Which device, and whose kernels run on it.
+/// Which device, and the class of its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Driven {
     /// Its position in [`gpu_devices`].
     pub ordinal: u32,
     /// The class whose kernels run on it.
     pub class: GpuClass,
-    /// Whether its stream is somebody else's.
+    /// Whether its stream is borrowed.
     pub is_borrowed: bool,
 }
 
@@ -111,7 +111,7 @@ impl Driven {
 
 impl Executor {
     /// Drives GPUs, for models that reside in their memory: a stream on each device, host threads for
-    /// the work devices cannot do, and one of those, whoever runs the call, that submits to all devices.
+    /// the work devices cannot do, and the one of those that runs the call submits to all devices.
     /// The host threads are those of [`for_ram`](Self::for_ram), as many as it spawns by default.
     ///
     /// A device is used as the one others in this process use as well: its primary context. It stays
@@ -128,16 +128,16 @@ impl Executor {
     ///
     /// Nothing is left behind.
     pub fn for_vram(options: &VramOptions) -> Result<Executor> {
-        let place = Place::here(&options.memory_domains)?;
+        let placement = Placement::here(&options.memory_domains)?;
         if let Some(class) = options.cpu_class {
             class.runs_here()?;
         }
         let deferred_limit = limit_of(options.deferred_limit)?;
-        let lanes = default_lanes(place.parallelism());
+        let lanes = default_lanes(placement.parallelism());
         let executor = Executor::new(Parts {
             kind: ExecutorKind::Vram,
             lanes,
-            place,
+            placement,
             cpu_class: options.cpu_class,
             deferred_limit,
             threads: Threads::new(lanes),

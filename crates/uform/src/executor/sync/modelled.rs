@@ -110,7 +110,7 @@ pub(in crate::executor) mod mpsc {
         (Sender(Arc::clone(&channel)), Receiver(channel))
     }
 
-    /// As `std::sync::mpsc::Sender`, save that nobody is told of a receiver that is gone.
+    /// As `std::sync::mpsc::Sender`, but sending to a dropped receiver is no error.
     pub(in crate::executor) struct Sender<T>(Arc<Channel<T>>);
 
     impl<T> Sender<T> {

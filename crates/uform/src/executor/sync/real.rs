@@ -18,7 +18,7 @@ pub(in crate::executor) fn load_in_order(word: &AtomicU32) -> u32 {
     word.load(Ordering::SeqCst)
 }
 
-/// A value that whoever uses it keeps from being written and read at once.
+/// A value that its users must keep from being written and read at once.
 #[cfg(feature = "native")]
 pub(in crate::executor) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 

@@ -20,25 +20,25 @@ const BOUND: Preemptions = Preemptions {
 };
 
 /// A bell, and the work it rings for.
-struct Place {
+struct Queue {
     bell: Bell,
     pace: Pace,
     work: AtomicU32,
 }
 
-fn place() -> Arc<Place> {
-    Arc::new(Place {
+fn queue() -> Arc<Queue> {
+    Arc::new(Queue {
         bell: Bell::new(),
         pace: Pace::new(),
         work: AtomicU32::new(0),
     })
 }
 
-/// Waits for work and takes one piece of it.
-fn take(place: &Place) {
+/// Waits for work and takes one item of it.
+fn take(queue: &Queue) {
     loop {
-        let heard = place.bell.listen();
-        let taken = place
+        let heard = queue.bell.listen();
+        let taken = queue
             .work
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |work| {
                 work.checked_sub(1)
@@ -46,24 +46,24 @@ fn take(place: &Place) {
         if taken.is_ok() {
             return;
         }
-        place.bell.wait(heard, &place.pace);
+        queue.bell.wait(heard, &queue.pace);
     }
 }
 
-fn put(place: &Place, pieces: u32, most: u32) {
-    place.work.fetch_add(pieces, Ordering::Relaxed);
-    place.bell.ring(most);
+fn put(queue: &Queue, items: u32, most: u32) {
+    queue.work.fetch_add(items, Ordering::Relaxed);
+    queue.bell.ring(most);
 }
 
 #[test]
 fn one_ring_is_heard() {
     explore("one ring", ALL, || {
-        let place = place();
+        let queue = queue();
         let waiter = thread::spawn({
-            let place = Arc::clone(&place);
-            move || take(&place)
+            let queue = Arc::clone(&queue);
+            move || take(&queue)
         });
-        put(&place, 1, 1);
+        put(&queue, 1, 1);
         waiter.join().unwrap();
     });
 }
@@ -71,16 +71,16 @@ fn one_ring_is_heard() {
 #[test]
 fn a_ring_is_heard_while_waking_from_another() {
     explore("two rings", BOUND, || {
-        let place = place();
+        let queue = queue();
         let waiter = thread::spawn({
-            let place = Arc::clone(&place);
+            let queue = Arc::clone(&queue);
             move || {
-                take(&place);
-                take(&place);
+                take(&queue);
+                take(&queue);
             }
         });
-        put(&place, 1, 1);
-        put(&place, 1, 1);
+        put(&queue, 1, 1);
+        put(&queue, 1, 1);
         waiter.join().unwrap();
     });
 }
@@ -88,19 +88,19 @@ fn a_ring_is_heard_while_waking_from_another() {
 #[test]
 fn two_ringers_are_both_heard() {
     explore("two ringers", BOUND, || {
-        let place = place();
+        let queue = queue();
         let ringer = thread::spawn({
-            let place = Arc::clone(&place);
-            move || put(&place, 1, 1)
+            let queue = Arc::clone(&queue);
+            move || put(&queue, 1, 1)
         });
         let waiter = thread::spawn({
-            let place = Arc::clone(&place);
+            let queue = Arc::clone(&queue);
             move || {
-                take(&place);
-                take(&place);
+                take(&queue);
+                take(&queue);
             }
         });
-        put(&place, 1, 1);
+        put(&queue, 1, 1);
         ringer.join().unwrap();
         waiter.join().unwrap();
     });
@@ -110,14 +110,14 @@ fn two_ringers_are_both_heard() {
 fn a_ring_for_all_wakes_all_and_rings_for_one_wake_one_each() {
     for rings in [1, 2] {
         explore("two waiters", BOUND, move || {
-            let place = place();
+            let queue = queue();
             let waiters = [(), ()].map(|()| {
-                let place = Arc::clone(&place);
-                thread::spawn(move || take(&place))
+                let queue = Arc::clone(&queue);
+                thread::spawn(move || take(&queue))
             });
             match rings {
-                1 => put(&place, 2, 2),
-                _ => (0..2).for_each(|_| put(&place, 1, 1)),
+                1 => put(&queue, 2, 2),
+                _ => (0..2).for_each(|_| put(&queue, 1, 1)),
             }
             for waiter in waiters {
                 waiter.join().unwrap();
@@ -129,14 +129,14 @@ fn a_ring_for_all_wakes_all_and_rings_for_one_wake_one_each() {
 #[test]
 fn a_mood_changed_while_waiting_is_kept_to_and_loses_no_ring() {
     explore("moods", ALL, || {
-        let place = place();
-        place.pace.mood.set(Mood::Spinning);
+        let queue = queue();
+        queue.pace.mood.set(Mood::Spinning);
         let waiter = thread::spawn({
-            let place = Arc::clone(&place);
-            move || take(&place)
+            let queue = Arc::clone(&queue);
+            move || take(&queue)
         });
-        place.pace.mood.set(Mood::Parked);
-        put(&place, 1, 1);
+        queue.pace.mood.set(Mood::Parked);
+        put(&queue, 1, 1);
         waiter.join().unwrap();
     });
 }

@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::threads::Threads;
 use super::{Executor, ExecutorKind, Parts};
 use crate::hardware::cores::UsableCores;
-use crate::placement::Place;
+use crate::placement::Placement;
 
 /// How many preemptions an order may have: in `cargo xtask test`, and with `UFORM_SOAK`, where
 /// `None` is every one.
@@ -51,7 +51,7 @@ struct Preemptions {
 
 /// An executor on a machine that need not be read, with its threads still to start.
 fn executor(lanes: usize, deferred_limit: u64) -> Executor {
-    let place = Place::anywhere(UsableCores {
+    let placement = Placement::anywhere(UsableCores {
         online: (0..8).collect(),
         affinity: None,
         cpuset: None,
@@ -60,7 +60,7 @@ fn executor(lanes: usize, deferred_limit: u64) -> Executor {
     Executor::new(Parts {
         kind: ExecutorKind::Ram,
         lanes,
-        place,
+        placement,
         cpu_class: None,
         deferred_limit,
         threads: Threads::new(lanes),

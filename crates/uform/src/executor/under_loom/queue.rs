@@ -23,7 +23,7 @@ enum Event {
     Begun(&'static str),
     Ended(&'static str),
     Told(&'static str, Option<Status>),
-    /// Somebody's own mark.
+    /// A mark of its user's.
     Mark(&'static str),
 }
 use Event::{Begun, Ended, Mark, Submitted, Told};

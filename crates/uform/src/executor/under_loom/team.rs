@@ -23,7 +23,7 @@ impl<const N: usize> Tasks<N> {
 
     fn run(&self, team: &Team) {
         team.run(N, &|_, task| {
-            // SAFETY: loom has checked that nobody else is at it.
+            // SAFETY: loom has checked that no other thread accesses it.
             self.0[task].with_mut(|times| unsafe { *times += 1 });
         });
         // The leader reads what the lanes wrote: an error here is a leader that was too early.

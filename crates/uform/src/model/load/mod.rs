@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use self::opened::Opened;
 #[cfg(feature = "native")]
-use crate::executor::Near;
+use crate::executor::LoadingTeam;
 use crate::executor::{Arena, Control, Executor, Share, Work, complete, pause};
 use crate::hardware::CpuClass;
 use crate::hardware::topology::Topology;
@@ -338,9 +338,9 @@ impl<'a> Reader<'a> {
     ) -> Result<Model> {
         #[cfg(feature = "native")]
         if !self.plan.memory_domains.is_empty() || self.plan.threads > team.lanes() {
-            let near = Near::new(self.plan.threads, self.plan.memory_domains.clone());
-            let mut parts = self.load(&near, control).await?;
-            parts.refused = near.into_refused();
+            let team = LoadingTeam::new(self.plan.threads, self.plan.memory_domains.clone());
+            let mut parts = self.load(&team, control).await?;
+            parts.refused = team.into_refused();
             return Ok(Model::new(parts));
         }
         self.load(team, control).await.map(Model::new)

@@ -15,17 +15,17 @@ use super::threads::block_signals;
 use crate::kernels::{ForkJoin, Solo};
 
 /// Lanes whose memory is taken from some domains by turns.
-pub(crate) struct Near {
+pub(crate) struct LoadingTeam {
     lanes: usize,
     memory_domains: Vec<u32>,
     refused: Mutex<Vec<String>>,
 }
 
-impl Near {
+impl LoadingTeam {
     /// At most so many threads at a time, for memory in these domains; none: wherever the system
     /// puts it.
     pub(crate) fn new(lanes: usize, memory_domains: Vec<u32>) -> Self {
-        Near {
+        LoadingTeam {
             lanes,
             memory_domains,
             refused: Mutex::new(Vec::new()),
@@ -48,7 +48,7 @@ impl Near {
     }
 }
 
-impl ForkJoin for Near {
+impl ForkJoin for LoadingTeam {
     fn lanes(&self) -> usize {
         self.lanes
     }
@@ -98,7 +98,7 @@ impl ForkJoin for Near {
 
 #[cfg(test)]
 mod tests {
-    use super::Near;
+    use super::LoadingTeam;
     use crate::hardware::topology::Topology;
     use crate::kernels::ForkJoin;
     use std::panic::{self, AssertUnwindSafe};
@@ -108,12 +108,15 @@ mod tests {
     #[test]
     fn every_task_is_done_once_on_threads_that_are_gone_afterwards() {
         let allowed: Vec<u32> = Topology::here().allowed_domains().collect();
-        let (near, nowhere) = (Near::new(3, allowed), Near::new(3, Vec::new()));
+        let (team, nowhere) = (
+            LoadingTeam::new(3, allowed),
+            LoadingTeam::new(3, Vec::new()),
+        );
         let caller = thread::current().id();
         for tasks in [0, 1, 2, 100] {
-            for near in [&near, &nowhere] {
+            for team in [&team, &nowhere] {
                 let sum = AtomicUsize::new(0);
-                near.run(tasks, &|lane, task| {
+                team.run(tasks, &|lane, task| {
                     assert!(lane < 3 && thread::current().id() != caller);
                     sum.fetch_add(task + 1, Ordering::Relaxed);
                 });
@@ -122,7 +125,7 @@ mod tests {
         }
         assert_eq!(nowhere.into_refused(), Vec::<String>::new());
         let raised = panic::catch_unwind(AssertUnwindSafe(|| {
-            near.run(5, &|_, task| {
+            team.run(5, &|_, task| {
                 if task == 3 {
                     panic::resume_unwind(Box::new("three"));
                 }
@@ -144,10 +147,10 @@ mod tests {
             return;
         };
         let id = Topology::here().allowed_domains().next().unwrap();
-        let near = Near::new(2, vec![id]);
+        let team = LoadingTeam::new(2, vec![id]);
         let found = std::sync::Mutex::new(Vec::new());
-        near.run(2, &|_, _| found.lock().unwrap().push(policy()));
-        if near.into_refused().is_empty() {
+        team.run(2, &|_, _| found.lock().unwrap().push(policy()));
+        if team.into_refused().is_empty() {
             let preferred = Some(format!("prefer:{id}"));
             assert_eq!(found.into_inner().unwrap(), [preferred.clone(), preferred]);
         }
@@ -156,13 +159,13 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_once_and_the_work_is_done() {
-        let near = Near::new(2, vec![60_000]);
+        let team = LoadingTeam::new(2, vec![60_000]);
         let count = AtomicUsize::new(0);
-        near.run(10, &|_, _| {
+        team.run(10, &|_, _| {
             count.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(count.into_inner(), 10);
-        let refused = near.into_refused();
+        let refused = team.into_refused();
         assert_eq!(refused.len(), 1, "{refused:?}");
         assert!(refused[0].contains("memory domains [60000]"), "{refused:?}");
     }
