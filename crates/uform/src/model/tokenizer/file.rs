@@ -111,7 +111,9 @@ impl<'a> Surveyed<'a> {
         let words = words(&rest, survey.entries);
         let needed = words.as_ref().and_then(|words| needed(&rest, words));
         // What we cut into words and look up by ourselves is corrected there, which is faster.
-        if needed.is_none() || rest["pre_tokenizer"]["type"] != "BertPreTokenizer" {
+        let corrected = needed.is_some() && rest["pre_tokenizer"]["type"] == "BertPreTokenizer";
+        // Without regular expressions it stays the crate's, which differs in a few rare characters.
+        if cfg!(feature = "native") && !corrected {
             punctuation::rewrite(&mut rest["pre_tokenizer"]);
         }
         Ok(TokenizerFile {

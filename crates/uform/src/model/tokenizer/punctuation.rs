@@ -120,7 +120,7 @@ fn pattern() -> &'static str {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "native"))]
 mod tests {
     use serde_json::{Value, json};
     use tokenizers::pipeline::{PreTokenizer, PreTokenizerScratch, Span};

@@ -3,7 +3,11 @@
 //! The crate has machines for the expressions of well-known models, and its reader leaves others for later,
 //! where they fail with the first text. Here they are compiled while the file is read. An expression that gives up
 //! on a text is an error, where the crate would leave the rest of the text uncut.
+//!
+//! The engine that runs them, with its tables of Unicode, would add more than half to what a page downloads. So
+//! WebAssembly has none, and refuses the file.
 
+#[cfg(feature = "native")]
 use fancy_regex::Regex;
 use tokenizers::SplitDelimiterBehavior;
 use tokenizers::pipeline::{
@@ -104,12 +108,12 @@ impl Step {
         let mut matches = Vec::new();
         let mut end = 0;
         for found in regex.find_iter(text) {
-            let found = found?;
-            if end < found.start() {
-                matches.push(((end, found.start()), invert));
+            let found = found?.range();
+            if end < found.start {
+                matches.push(((end, found.start), invert));
             }
-            matches.push(((found.start(), found.end()), !invert));
-            end = found.end();
+            matches.push(((found.start, found.end), !invert));
+            end = found.end;
         }
         if end < text.len() {
             matches.push(((end, text.len()), invert));
@@ -133,6 +137,36 @@ fn uncompiled(step: &PipelinePreTokenizer) -> Option<(&str, &Split)> {
     }
 }
 
+#[cfg(feature = "native")]
 fn compiled(pattern: &str) -> Result<Regex, String> {
     Regex::new(pattern).map_err(|error| format!("the regular expression {pattern:?}: {error}"))
+}
+
+#[cfg(not(feature = "native"))]
+fn compiled(pattern: &str) -> Result<Regex, String> {
+    Err(format!(
+        "the regular expression {pattern:?}: the native addon runs it, the WebAssembly build cannot"
+    ))
+}
+
+/// There is none.
+#[cfg(not(feature = "native"))]
+enum Regex {}
+
+#[cfg(not(feature = "native"))]
+impl Regex {
+    fn find_iter(&self, _text: &str) -> std::iter::Empty<tokenizers::Result<Found>> {
+        match *self {}
+    }
+}
+
+/// Of what there is none.
+#[cfg(not(feature = "native"))]
+struct Found(std::ops::Range<usize>);
+
+#[cfg(not(feature = "native"))]
+impl Found {
+    fn range(self) -> std::ops::Range<usize> {
+        self.0
+    }
 }
