@@ -367,9 +367,11 @@ fn unsupported(reason: &str) -> Option<&str> {
     let without = without
         .and_then(|part| part.split_once(" needs the "))
         .map(|(part, _)| part);
+    let is_model = reason.contains("is not a model type");
     let is_expression = reason.contains("regex") || reason.contains("Parsing error");
     named
         .or(without)
+        .or(is_model.then_some("its kind of model"))
         .or(is_expression.then_some("one of its regular expressions"))
 }
 
