@@ -234,7 +234,7 @@ const instead = {
   cacheDir: "nothing is downloaded from a hub: pass the model's folder",
   dtype: "`precision` says what is computed in",
   quantized: '`precision: "i8"` computes in 8 bits',
-  device: "`executor` says where it is computed",
+  device: "`executor` says where it is computed, and `devices` on which of its GPUs",
 };
 
 /** Options {@link Model.loadRam} rejects. */
