@@ -1,8 +1,5 @@
 import { Failure } from "./failures.js";
 
-/** The bytes that tell every encoding's mark from the others'. */
-const LONGEST_MARK = 4;
-
 /** How a text begins that is not UTF-8, longest first; `undefined`: not read. */
 const marks: readonly (readonly [number[], string | undefined])[] = [
   [[0xff, 0xfe, 0, 0], undefined],
@@ -29,7 +26,7 @@ export class Decoder {
   decode(chunk: Buffer): string {
     if (this.#decoder) return this.#decoder.decode(chunk, { stream: true });
     this.#begun = Buffer.concat([this.#begun, chunk]);
-    return this.#begun.length < LONGEST_MARK ? "" : this.#begin().decode(this.#begun, stream);
+    return this.#mayBeMark() ? "" : this.#begin().decode(this.#begun, { stream: true });
   }
 
   /** The text that is left at the end. */
@@ -43,6 +40,16 @@ export class Decoder {
     return isWide ? 2 * line.length + 2 : Buffer.byteLength(line) + 1;
   }
 
+  /** Whether more bytes could make a mark of those there are. */
+  #mayBeMark(): boolean {
+    const { length } = this.#begun;
+    return marks.some(
+      ([bytes]) =>
+        length < bytes.length &&
+        bytes.slice(0, length).every((byte, at) => this.#begun[at] === byte),
+    );
+  }
+
   #begin(): TextDecoder {
     const mark = marks.find(([bytes]) => bytes.every((byte, at) => this.#begun[at] === byte));
     const encoding = mark ? mark[1] : "utf-8";
@@ -52,5 +59,3 @@ export class Decoder {
     return (this.#decoder = new TextDecoder(encoding));
   }
 }
-
-const stream = { stream: true };
