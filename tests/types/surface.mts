@@ -220,7 +220,6 @@ new ThreadPool();
 new Executor();
 // @ts-expect-error
 new Model();
-// @ts-expect-error
 Model.loadRam(new URL("file:///model"));
 // @ts-expect-error
 Model.open({ "config.json": "text" });
