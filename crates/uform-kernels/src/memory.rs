@@ -20,7 +20,7 @@ pub const HUGE_PAGES: bool = cfg!(all(feature = "native", target_os = "linux"));
 pub fn ask_for_huge_pages(start: NonNull<u8>, bytes: usize) {
     // Whole pages only: what is left over would be advice about a neighbour's memory.
     let whole = bytes / HUGE_PAGE * HUGE_PAGE;
-    // SAFETY: the advice changes no byte, whoever owns them.
+    // SAFETY: the advice changes no byte of the memory.
     unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
 }
 
